@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from by_size import by_size, profiles, two_cores_by_size
 from growth import figure, growth_with_nodes, growth_with_samples, two_cores
 from torch_geometric.loader import DataLoader
 from ways_to_ask import (
@@ -329,10 +330,13 @@ SECTIONS: dict[str, Callable[[Curves], str]] = {
     "arithmetic": arithmetic,
     "beside": beside,
     "certificates": certificates,
+    "sizes": by_size,
+    "profiles": profiles,
     "nodes": growth_with_nodes,
     "samples": growth_with_samples,
     "training": training,
     "cores": two_cores,
+    "cores by size": two_cores_by_size,
 }
 
 
@@ -348,7 +352,7 @@ def parts(chosen: list[str], curves: Curves) -> Iterator[str]:
 def available() -> list[str]:
     """All sections; without engines there is one core only."""
     engines = importlib.util.find_spec("flipproof.engines")
-    return [name for name in SECTIONS if name != "cores" or engines is not None]
+    return [name for name in SECTIONS if not name.startswith("cores") or engines is not None]
 
 
 def main() -> None:

@@ -124,12 +124,15 @@ def collated(module: torch.nn.Module, graph: fp.Graph, samples: int) -> None:
         module(joined.x, joined.edge_index, joined.batch).argmax(dim=1)
 
 
-def vectorised(module: torch.nn.Module, graph: fp.Graph, samples: int) -> None:
+def vectorised(module: torch.nn.Module, graph: fp.Graph, samples: int, noise: fp.EdgeNoise = NOISE) -> None:
     """All copies as one list of edges, made by hand without a loop."""
-    batch, _ = SampleStream(graph, NOISE, seed=0).batch(0, samples)
+    batch, _ = SampleStream(graph, noise, seed=0).batch(0, samples)
     with torch.inference_mode():
         edges, owner = (torch.from_numpy(part) for part in batch.edge_index())
-        x = torch.bincount(edges[0], minlength=len(owner)).to(torch.float32).unsqueeze(1)
+        if batch.node_features is None:
+            x = torch.bincount(edges[0], minlength=len(owner)).to(torch.float32).unsqueeze(1)
+        else:
+            x = torch.tensor(batch.node_features).repeat(samples, 1)
         module(x, edges, owner).argmax(dim=1)
 
 

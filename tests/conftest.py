@@ -33,6 +33,15 @@ def one_core() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_forests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The line to beat is learned by nearly every command; a forest of few trees is as good, where it is not the subject."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not {"models", "test_docs.py", "guarantee"} & set(request.path.parts):
+            patch.setattr("flipproof.models.node_statistics._TREES", 10)
+        yield
+
+
 @pytest.fixture
 def full() -> Graph:
     """A graph with everything a graph can have."""

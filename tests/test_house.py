@@ -1,16 +1,19 @@
 """The house is kept in order: one meaning per module name, and no defence is spoken of outside its rooms."""
 
+import inspect
 import itertools
 import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numba
 import pytest
+import torch
 
 import flipproof
 import flipproof as fp
@@ -42,6 +45,8 @@ def test_no_two_modules_have_the_same_name() -> None:
 OTHER_MEANINGS = {
     "cli/defending.py": {"none"},  # nothing to compare with
     "cli/options.py": {"local"},  # this machine
+    "report/plots.py": {"smoothing"},  # an example
+    "studies/estimator.py": {"smoothing", "voting", "local"},  # in its docstring: what a user may type
     "report/templates.py": {"smoothing", "none"},  # an example; a page loads nothing from elsewhere
     "runs/saved_run.py": {"SmoothedClassifier"},  # an example
 }
@@ -235,3 +240,80 @@ def test_no_folder_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numba, "njit", refusing)
     found = compiled(lambda number: number + 1)
     assert found(2) == 3
+
+
+def public_callables() -> dict[str, tuple[Any, Any]]:
+    """Every function, constructor and method that a user may call, with its class; of a network the constructor alone, as
+    torch and flipproof call the rest."""
+    values: dict[str, Any] = {name: getattr(fp, name) for name in fp.__all__}
+    for name, module in [(name, value) for name, value in values.items() if inspect.ismodule(value)]:
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        values |= {f"{name}.{key}": getattr(module, key) for key in getattr(module, "__all__", own) if key[0] != "_"}
+    callables: dict[str, tuple[Any, Any]] = {}
+    for name, value in values.items():
+        if isinstance(value, fp.attacks.Attack):
+            callables[name] = type(value).__call__, type(value)
+        elif inspect.isfunction(value):
+            callables[name] = value, None
+        elif inspect.isclass(value):
+            methods = {key: inspect.getattr_static(value, key) for key in dir(value) if key[0] != "_"}
+            if issubclass(value, torch.nn.Module):
+                methods = {}
+            if not (is_dataclass(value) and value.__dataclass_params__.init):  # made by flipproof, read by users
+                methods["__init__"] = value.__init__
+            for key, method in methods.items():
+                function = getattr(method, "__func__", method)
+                if inspect.isfunction(function) and function.__module__.startswith("flipproof"):
+                    callables[f"{name}.{key}"] = function, value
+    return callables
+
+
+CALLABLES = public_callables()
+DETAILS = ("defences.", "features.")  # for whoever writes a defence or node features; the others are for everybody
+
+
+def documentation(name: str) -> str:
+    """The docstring and those of its class and of what it refers to: the places where a user looks for an argument."""
+    value, owner = CALLABLES[name]
+    kinds = [] if owner is None else [kind for kind in owner.__mro__ if kind.__module__.startswith("flipproof")]
+    own = inspect.getdoc(value) or ""
+    referred = {path.rpartition(".")[2] for path in re.findall(r":(?:class|func|meth):`~?([\w.]+)`", own)}
+    others = [key for key in CALLABLES if referred & {key.rpartition(".")[2], key.removesuffix(".__init__")}]
+    documented = [CALLABLES[key][slot] for key in others for slot in (0, 1)]
+    return "\n".join([own, *(inspect.getdoc(one) or "" for one in [*kinds, *documented] if one is not None)])
+
+
+def faults_of(name: str) -> list[str]:
+    text, faults = documentation(name), []
+    for parameter in inspect.signature(CALLABLES[name][0]).parameters.values():
+        if parameter.name in ("self", "cls"):
+            continue
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            faults.append(f"takes **{parameter.name}")
+        if parameter.annotation is inspect.Parameter.empty:
+            faults.append(f"{parameter.name} has no type")
+        if not name.startswith(DETAILS) and not re.search(rf"\b{parameter.name.removesuffix('s')}s?\b", text):
+            faults.append(f"{parameter.name} is not documented")
+    return faults if text or name.startswith(DETAILS) else ["has no docstring"]
+
+
+def test_every_argument_is_explicit_typed_and_documented() -> None:
+    """What an editor can complete, and a reader look up."""
+    assert {name: faults for name in CALLABLES if (faults := faults_of(name))} == {}
+
+
+def test_the_walk_finds_what_users_call() -> None:
+    known = {
+        "SmoothedClassifier.certify",
+        "Graph.from_pyg",
+        "train",
+        "models.GIN.__init__",
+        "attacks.greedy",
+        "plot.graph",
+    }
+    assert known <= set(CALLABLES)
+
+
+def test_a_run_takes_what_every_defence_asks() -> None:
+    asked = {entry.name for kind in defence_classes() for entry in fields(kind.request)} - {"graphs"}
+    assert asked <= set(inspect.signature(fp.certify_run).parameters)

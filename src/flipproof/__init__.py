@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flipproof.certificates.metrics import certified_accuracy as certified_accuracy
     from flipproof.certificates.metrics import certified_interval as certified_interval
     from flipproof.certificates.metrics import paired_tests as paired_tests
+    from flipproof.certificates.node_votes import NodeVotes as NodeVotes
     from flipproof.certificates.sampled_votes import Votes as Votes
     from flipproof.certificates.sampled_votes import certify_counts as certify_counts
     from flipproof.certificates.sampled_votes import certify_votes as certify_votes
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from flipproof.certificates.vote_share import radius as radius
     from flipproof.certificates.vote_share import worst_case as worst_case
     from flipproof.defences.baselines import EdgeBlindClassifier as EdgeBlindClassifier
+    from flipproof.defences.defence import explain as explain
     from flipproof.defences.local import LocalClassifier as LocalClassifier
     from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.defences.voting import VotingClassifier as VotingClassifier
@@ -39,9 +41,12 @@ if TYPE_CHECKING:
     from flipproof.runs.saved_run import certify_run as certify_run
     from flipproof.runs.saved_run import load_run as load_run
     from flipproof.runs.table import to_dataframe as to_dataframe
+    from flipproof.studies.estimator import RobustGraphClassifier as RobustGraphClassifier
+    from flipproof.studies.estimator import load as load
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
     from flipproof.training import train_certified as train_certified
+    from flipproof.training import train_nodes as train_nodes
     from flipproof.training import train_voting as train_voting
     from flipproof.training.edge_flip import EdgeFlip as EdgeFlip
 
@@ -49,9 +54,11 @@ _HOMES = {
     "certificates.certificate": ["Certificate"],
     "certificates.group_votes": ["GroupVotes", "certify_group_votes"],
     "certificates.metrics": ["average_certified_radius", "certified_accuracy", "certified_interval", "paired_tests"],
+    "certificates.node_votes": ["NodeVotes"],
     "certificates.sampled_votes": ["Votes", "certify_counts", "certify_votes"],
     "certificates.vote_share": ["certified_grid", "radius", "worst_case"],
     "defences.baselines": ["EdgeBlindClassifier"],
+    "defences.defence": ["explain"],
     "defences.local": ["LocalClassifier"],
     "defences.smoothing": ["SmoothedClassifier"],
     "defences.voting": ["VotingClassifier"],
@@ -60,10 +67,12 @@ _HOMES = {
     "noise": ["BitNoise", "EdgeGroups", "EdgeNoise", "LabelNoise"],
     "runs.saved_run": ["SavedRun", "certify_run", "load_run"],
     "runs.table": ["to_dataframe"],
-    "training": ["TrainingResult", "train", "train_certified", "train_voting"],
+    "studies.estimator": ["RobustGraphClassifier", "load"],
+    "training": ["TrainingResult", "train", "train_certified", "train_nodes", "train_voting"],
     "training.edge_flip": ["EdgeFlip"],
 }
 _MODULES = {name: name for name in ("attacks", "datasets", "defences", "engines", "models")}
+_MODULES["plot"] = "report.plots"
 _MODULES["features"] = "classifiers.features"
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 

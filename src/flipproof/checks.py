@@ -3,6 +3,7 @@ value, and a remedy."""
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from flipproof.errors import InputError
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def checked_count(value: Any, name: str, least: int, remedy: str) -> int:
@@ -38,6 +41,20 @@ def checked_seed(seed: int | None) -> int:
     if not _is_integer(seed) or not 0 <= seed < 2**63:
         raise InputError(f"seed must be an integer from 0 to 2**63 - 1; got {seed!r} (or None for a fresh one)")
     return int(seed)
+
+
+def checked_seconds(time: str | float, name: str = "time") -> float:
+    """Seconds from ``90s``, ``10m``, ``1.5h``, or a number of seconds.
+
+    >>> checked_seconds("1.5h")
+    5400.0
+    """
+    amount = re.fullmatch(
+        r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", f"{time}s" if isinstance(time, (int, float)) else str(time)
+    )
+    if amount is None or not float(amount[1]):
+        raise InputError(f"{name} must be a time such as 90s, 10m or 2h; got {time!r} (the default is 10m)")
+    return float(amount[1]) * _UNITS[amount[2]]
 
 
 def checked_budget(budget: Any) -> tuple[int, int]:

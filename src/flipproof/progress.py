@@ -1,25 +1,29 @@
-"""Progress on stderr: a bar with throughput and time left on a terminal, a plain line now and then elsewhere."""
+"""Progress on stderr: tqdm's bar on a terminal and in a notebook, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 _LINE_SECONDS = 10.0  # between plain lines
-_REDRAW_SECONDS = 0.1  # between redraws of the bar
-_BAR_WIDTH = 40
-_CLEAR = "\r\x1b[K"  # back to the start of the line, and empty it
 
 
 def note(message: str, *, quiet: bool = False) -> None:
-    """Print a line on stderr; a bar under way is drawn again below it."""
-    if not quiet:
-        _say(f"{_CLEAR if _on_terminal() else ''}flipproof: {message}")
+    """Print a line on stderr, above a bar under way."""
+    if quiet:
+        return
+    line = f"flipproof: {message}"
+    if _on_terminal():
+        from tqdm import tqdm
+
+        tqdm.write(line, file=sys.stderr)
+    else:
+        _say(line)
 
 
 @contextmanager
@@ -29,39 +33,36 @@ def progress(
     """Show work under way; yields a function to call with the amount just finished. ``done`` is what was finished earlier."""
     if quiet or total == done:
         yield lambda amount: None
-        return
-    terminal, first, started = _on_terminal(), done, time.monotonic()
-    now = shown = started
+    elif _on_terminal() or "ipykernel" in sys.modules:
+        with warnings.catch_warnings():  # without notebook widgets the bar is text
+            warnings.simplefilter("ignore")
+            from tqdm.auto import tqdm
 
-    def draw() -> None:
-        """A bar that is drawn again and again; or, for a log file or a pipe, a line."""
-        elapsed = now - started
-        rate = (done - first) / max(1e-9, elapsed)
-        left = timedelta(seconds=round((total - done) / rate)) if rate else "unknown"
-        if not terminal:
-            return note(f"{what}: {done:,} of {total:,} {unit}, {rate:,.0f} {unit}/s, {left} left")
-        share, speed = min(1.0, done / total), f"{rate:,.3g}" if rate < 100 else f"{rate:,.0f}"
-        figures = f"{share:4.0%} {speed} {unit}/s {timedelta(seconds=round(elapsed))} elapsed, {left} left"
-        room = shutil.get_terminal_size().columns - 1
-        width = max(0, min(_BAR_WIDTH, room - len(f"{what}  {figures}")))
-        bar = ("#" * int(share * width)).ljust(width, ".")
-        return _say(f"{_CLEAR}{f'{what} {bar} {figures}'[:room]}", end="")
+            bar = tqdm(total=total, initial=done, desc=what, unit=f" {unit}", dynamic_ncols=True)
+
+        def advance(amount: int) -> None:
+            bar.update(amount)
+
+        with bar:
+            yield advance
+    else:
+        yield _lines(what, total, unit, done)
+
+
+def _lines(what: str, total: int, unit: str, done: int) -> Callable[[int], None]:
+    """For a log file or a pipe: a line now and then, and one at the end."""
+    first, started = done, time.monotonic()
+    shown = started
 
     def advance(amount: int) -> None:
-        nonlocal done, now, shown
+        nonlocal done, shown
         done, now = done + amount, time.monotonic()
-        if now - shown >= (_REDRAW_SECONDS if terminal else _LINE_SECONDS) or done >= total:
-            shown = now
-            draw()
+        if now - shown >= _LINE_SECONDS or done >= total:
+            shown, rate = now, (done - first) / max(1e-9, now - started)
+            left = timedelta(seconds=round((total - done) / rate)) if rate else "unknown"
+            note(f"{what}: {done:,} of {total:,} {unit}, {rate:,.0f} {unit}/s, {left} left")
 
-    if terminal:
-        draw()
-    try:
-        yield advance
-    finally:
-        if terminal:
-            draw()
-            _say()
+    return advance
 
 
 @contextmanager
@@ -82,9 +83,9 @@ def watched(
         yield advance
 
 
-def _say(text: str = "", end: str = "\n") -> None:
+def _say(text: str) -> None:
     try:
-        print(text, end=end, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
     except BrokenPipeError:  # nobody reads it any more; the work goes on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import flipproof as fp
 from flipproof.attacks.relaxation import Relaxation
 from flipproof.attacks.search import Space, minimal, target_of
+from flipproof.defences.target import Effort
 from support.attacked import PygNetwork, trained
 from support.graphs import graphs
 from support.tables import Table
@@ -52,7 +53,7 @@ def test_gradient_refuses_what_it_cannot_weigh() -> None:
 @pytest.mark.parametrize("name", ["dense", "GCNConv", "GINConv", "SAGEConv", "GATConv"])
 def test_relaxation_is_the_derivative(name) -> None:
     model, options = model_and_options(name)
-    target = target_of(model.double(), LATTICE, options)
+    target = target_of(model.double(), LATTICE, Effort(), **options)
     relaxation = Relaxation(target)
     at = np.random.default_rng(0).uniform(0.1, 0.9, LATTICE.num_slots)
 
@@ -94,7 +95,7 @@ def test_success_is_minimal(attack) -> None:
 
 def test_taking_back_removes_what_is_not_needed() -> None:
     graph = fp.Graph(5, [(0, 1), (1, 2)])
-    target = target_of(has_triangle, graph, {"num_classes": 2})
+    target = target_of(has_triangle, graph, Effort(), num_classes=2)
     flips = np.array([1, 3, 8, 9])  # (0, 2) closes the triangle; (0, 4), (2, 4), (3, 4) are idle
     assert minimal(target, flips).tolist() == [1]
 
@@ -143,7 +144,7 @@ def test_far_from_the_decision_greedy_tries_every_pair_and_slopes_do_not_vanish(
     result = fp.attacks.greedy(model, LATTICE, budget=5, features="degree")
     assert not result.success
     assert result.model_calls == 2 + sum(36 - step for step in range(5))
-    relaxation = Relaxation(target_of(model, LATTICE, {"features": "degree"}))
+    relaxation = Relaxation(target_of(model, LATTICE, Effort(), features="degree"))
     assert np.abs(relaxation.slope(np.zeros(LATTICE.num_slots))).max() > 0
 
 
@@ -250,10 +251,14 @@ def test_extensions_are_all_of_them_once_and_draws_have_no_flip_twice() -> None:
         ({"budget": -1}, "budget must be an integer of at least 0"),
         ({"budget": 2, "adds": False, "removes": False}, "allowed to add or to remove"),
         ({"budget": 2, "label": 7}, "label must lie in 0..1"),
-        ({"budget": 2, "labels": 1}, "unknown option 'labels'"),
         ({"budget": 2, "max_calls": 0}, "max_calls must allow"),
     ],
 )
 def test_wrong_input_is_refused_in_one_sentence(options, message) -> None:
     with pytest.raises(fp.InputError, match=message):
         fp.attacks.greedy(fragile, fp.Graph(3, [(0, 1)]), num_classes=2, **options)
+
+
+def test_a_misspelt_argument_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'labels'"):
+        fp.attacks.greedy(fragile, fp.Graph(3, [(0, 1)]), budget=2, labels=1)

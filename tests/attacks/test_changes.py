@@ -14,6 +14,7 @@ import flipproof as fp
 from flipproof.attacks.relaxation import Relaxation
 from flipproof.attacks.search import Space, target_of
 from flipproof.defences.changed_nodes import are_labels, with_changes
+from flipproof.defences.target import Effort
 from flipproof.graphs import pairs_of_slots
 
 LABELS = fp.Graph(4, [(0, 1), (1, 2), (2, 3)], np.eye(3)[[0, 1, 2, 0]], frozen=[(0, 1)])
@@ -134,7 +135,7 @@ def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind: str, fea
     graph = GRAPHS[kind].replaced(node_features=GRAPHS[kind].node_features.astype(np.float64))
     model = fp.models.GCN(graph.node_features.shape[1], 3, hidden=5, seed=2).double().eval()
     attacked = fp.VotingClassifier(model, 2, feature_groups=feature_groups) if feature_groups else model
-    target = target_of(attacked, graph, {})
+    target = target_of(attacked, graph, Effort())
     relaxation, space = Relaxation(target), Space(graph, 2, changes=2)
     at = np.zeros(graph.num_slots + graph.node_features.size)
     at[space.entries[:1]] = 1
@@ -206,11 +207,11 @@ def test_no_attack_succeeds_within_what_a_local_network_withstands(seed: int) ->
     most = certificate.radius_beside(1)
     if most >= 0:
         assert not fp.attacks.exhaustive(local, graph, budget=min(most, 2), changes=1).success
-    target = target_of(local, graph, {})
+    target = target_of(local, graph, Effort())
     entry = np.array([[graph.num_slots + 1]])
     changed = with_changes(graph, np.array([1]))
     assert target.evaluate(entry).margins == pytest.approx(
-        target_of(local, changed, {"label": target.label}).evaluate(entry[:, :0]).margins
+        target_of(local, changed, Effort(), label=target.label).evaluate(entry[:, :0]).margins
     )
 
 
@@ -231,7 +232,7 @@ def test_attacks_on_noisy_features(kind: str) -> None:
     noise = fp.LabelNoise(keep=0.8) if kind == "labels" else fp.BitNoise(add=0.1, remove=0.3)
     model = fp.models.GCN(graph.node_features.shape[1], 2, hidden=5, seed=2).double().eval()
     smooth = fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.8), feature_noise=noise, features="own")
-    target = target_of(smooth, graph, {"samples": 16, "confirm_samples": 200})
+    target = target_of(smooth, graph, Effort(samples=16, confirm_samples=200))
     entry = Space(graph, 1, changes=1).entries[:1]
     changed = target.changed(entry - graph.num_slots)
     copies, moved = changed._features, target._features != changed._features

@@ -52,11 +52,11 @@ def test_equality() -> None:
 def test_to_dict_is_ready_for_json(found: fp.Certificate) -> None:
     plain = found.to_dict()
     assert json.loads(json.dumps(plain)) == plain
-    names = {field.name for field in dataclasses.fields(fp.Certificate)} - {"noise", "node_radii"}
+    names = {field.name for field in dataclasses.fields(fp.Certificate)} - {"noise", "node_radii", "weakest"}
     beside = {f"{field.name}_nodes_radius" for field in dataclasses.fields(NodeRadii)} - {"nodes_nodes_radius"}
     assert names | beside | {"node_changes"} <= set(plain), "nothing is left out"
     assert plain["radius"] == found.radius
-    assert plain["p_add"] == (None if found.noise is None else found.noise.p_add)
+    assert plain["p_add"] == (None if found.noise is None else float(f"{found.noise.p_add:.9g}"))
 
 
 def test_str() -> None:
@@ -66,6 +66,8 @@ def test_str() -> None:
     )
     assert "any 1 edge flip (" in str(certificate(3, 1))
     assert str(ABSTAINED) == "abstains (votes, alpha 0.001, 1,000 samples, votes [990, 10])"
+    counted = fp.VotingClassifier(lambda graphs: [0] * len(graphs), 3, num_classes=2).certify(fp.Graph(3, []), depth=0)
+    assert str(counted) == "class 0, certified against any 1 edge flip (voting, with certainty, 3 groups)"
     assert "EdgeNoise(keep=0.8)" in repr(certificate())
 
 

@@ -14,10 +14,10 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, g
 
 from flipproof import EdgeNoise, Graph, SmoothedClassifier, models
 from flipproof.classifiers import as_classifier, kernels
-from flipproof.classifiers.edges import MOST_NODES, Ending, NeighbourLists, PiecewiseLinear
+from flipproof.classifiers.edges import Ending, NeighbourLists, PiecewiseLinear
 from flipproof.classifiers.layers import DegreeRows
 from flipproof.errors import InputError
-from flipproof.noise import NoisyBatch, SampleStream, SlotLists
+from flipproof.noise import Neighbours, NoisyBatch, SampleStream, SlotLists
 
 CLASSES, WIDTH = 3, 20
 NOISE, FEW_EDGES = EdgeNoise(keep=0.8), EdgeNoise(add=0.02, remove=0.8)
@@ -111,13 +111,17 @@ def compiled_and_plain(model: nn.Module, graph: Graph, features: str | None = "d
 def assert_same_answers(model: nn.Module, graph: Graph, features: str | None = "degree") -> Any:
     compiled, plain = compiled_and_plain(model, graph, features)
     for batch in (some_batch(graph), SampleStream(graph, FEW_EDGES, seed=3).batch(0, 1)[0]):
-        scores, wanted = compiled.scores(batch), plain.scores(batch)
-        scale = np.abs(wanted).max()
-        np.testing.assert_allclose(scores, wanted, rtol=0, atol=2e-5 * scale)
-        lead = np.diff(np.sort(wanted, axis=1)[:, -2:], axis=1)[:, 0]
-        clear = lead > 1e-4 * scale
-        np.testing.assert_array_equal(scores.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
+        assert_same_scores(compiled, plain, batch)
     return compiled
+
+
+def assert_same_scores(compiled: Any, plain: Any, batch: NoisyBatch) -> None:
+    scores, wanted = compiled.scores(batch), plain.scores(batch)
+    scale = np.abs(wanted).max()
+    np.testing.assert_allclose(scores, wanted, rtol=0, atol=2e-5 * scale)
+    lead = np.diff(np.sort(wanted, axis=1)[:, -2:], axis=1)[:, 0]
+    clear = lead > 1e-4 * scale
+    np.testing.assert_array_equal(scores.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
 
 
 def looked_up(compiled: Any) -> list[DegreeRows]:
@@ -132,6 +136,27 @@ def test_the_degree_as_feature(first: str, nodes: int) -> None:
     second = list(LAYERS)[(number + nodes) % len(LAYERS)]
     between = list(BETWEEN)[(number + nodes) % len(BETWEEN)]
     assert looked_up(assert_same_answers(Net(first, second, between=between), graph_of(nodes)))
+
+
+@pytest.mark.parametrize("features", ["degree", "own"])
+@pytest.mark.parametrize("layer", ["GCNConv", "GINConv", "SAGEConv", "GraphConv", "GATConv"])
+def test_large_sparse_graphs(layer: str, features: str) -> None:
+    width = 4 if features == "own" else 0
+    graph = graph_of(700, width=width)
+    batch, _ = SampleStream(graph, EdgeNoise(add=0.002, remove=0.3), seed=3).batch(0, 8)
+    assert batch.listed is not None
+    compiled, plain = compiled_and_plain(Net(layer, before=width or 1), graph, features)
+    assert_same_scores(compiled, plain, batch)
+    assert_same_scores(compiled, plain, batch.only(np.array([5, 2])))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 7, 64, 2**31, 2**40])), max_size=300))
+def test_pairs_of_numbers_are_told_apart(pairs: list[tuple[int, int]]) -> None:
+    numbers = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    places, kinds = kernels.distinct(*np.ascontiguousarray(numbers.T))
+    assert np.array_equal(kinds[places], numbers)
+    assert kinds.tolist() == [list(pair) for pair in dict.fromkeys(pairs)]
 
 
 @pytest.mark.parametrize("between", BETWEEN)
@@ -252,7 +277,7 @@ def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool
             *(lists.product(matrix, own, own, ending) for matrix in matrices),
             *(lists.product(matrix, shared, None, ending) for matrix in matrices),
             *(lists.sums(matrix, own[:, 0].contiguous()) for matrix in matrices),
-            *(lists.perceptron(matrix, own, row, linear, ending) for matrix in matrices),
+            *(lists.product(matrix, own, row, ending, layer=(linear.weight, linear.bias)) for matrix in matrices),
         ]
 
     def ended(values: Tensor) -> Tensor:
@@ -303,7 +328,7 @@ def test_rows_that_are_not_the_nodes_are_refused() -> None:
     with pytest.raises(ValueError, match="4 columns"):
         lists.product(matrix, rows, torch.ones(15, 3))
     with pytest.raises(ValueError, match="the linear layer takes 3"):
-        lists.perceptron(matrix, rows, torch.ones(4), nn.Linear(3, 2), Ending())
+        lists.product(matrix, rows, torch.ones(4), layer=(torch.ones(2, 3), None))
     with pytest.raises(ValueError, match="15 rows"):
         lists.sums(matrix, torch.ones(10))
 
@@ -312,7 +337,9 @@ def test_lists_of_edges_are_the_same_graphs() -> None:
     graph = graph_of(9)
     batch = some_batch(graph)
     lists: SlotLists = batch.edge_lists()
-    listed = NoisyBatch(9, batch.size, None, None, np.empty(0, dtype=np.int64), None, lists)
+    listed = NoisyBatch(
+        9, batch.size, None, None, np.empty(0, dtype=np.int64), None, Neighbours.of(lists, batch.size, 9)
+    )
     compiled, _ = compiled_and_plain(Net("GCNConv"), graph)
     np.testing.assert_array_equal(compiled.scores(batch), compiled.scores(listed))
 
@@ -332,7 +359,6 @@ def test_what_is_not_a_number_stays_so() -> None:
     ("nodes", "model"),
     [
         (9, models.GCN(1, CLASSES, layers=1, seed=0)),
-        (MOST_NODES + 1, Net("GCNConv")),
         (9, Net("GCNConv").half()),
         (9, models.GIN(1, CLASSES, seed=0)),
     ],
@@ -359,7 +385,7 @@ def test_kernels_know_no_sizes() -> None:
     model = Net("GATConv")
     for nodes in (5, 6):
         compiled_and_plain(model, graph_of(nodes))[0].scores(some_batch(graph_of(nodes)))
-    before = {name: len(getattr(kernels, name).signatures) for name in ("listed", "mix", "scores", "attend")}
+    before = {name: len(getattr(kernels, name).signatures) for name in ("mix", "scores", "attend")}
     graph = graph_of(17, width=3)
     compiled_and_plain(Net("GATConv", before=3), graph, None)[0].scores(some_batch(graph, 11))
     assert {name: len(getattr(kernels, name).signatures) for name in before} == before

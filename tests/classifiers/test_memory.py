@@ -46,7 +46,7 @@ def test_less_memory_means_smaller_batches_and_then_a_refusal() -> None:
 
 def test_a_graph_too_large_for_matrices_is_sent_to_messages() -> None:
     noise, graph = fp.EdgeNoise(add=0.02, remove=0.3), random_graph(4000, 500_000)
-    model = fp.models.GCN(1, 2, seed=0).eval()
+    model = fp.models.GIN(1, 2, seed=0).eval()
     paths = [
         fp.SmoothedClassifier(model, noise, features="degree", memory=memory).classifier.suited(graph, noise).path
         for memory in (2**33, 2**29)

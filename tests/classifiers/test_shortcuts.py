@@ -288,7 +288,7 @@ def noisy_twins(share: float = 1e-6) -> Iterator[None]:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("product", "perceptron", "sums"):
+        for name in ("product", "sums"):
             patch.setattr(NeighbourLists, name, off(getattr(NeighbourLists, name)))
         yield
 

@@ -19,7 +19,7 @@ def save_models() -> None:
     """``clean`` and ``noisy``, in this folder."""
     gcn, _ = trained("gcn", None)
     gin, _ = trained("gin", 0.9)
-    data = {"features": "degree", "data": "topologies:160", "data_seed": 0, "split_seed": 0, "test": 0.4}
+    data = {"features": "degree", "data": "topologies:160", "metadata": {"data_seed": 0, "split_seed": 0, "test": 0.4}}
     fp.models.save(gcn, "clean", **data)
     fp.models.save(gin, "noisy", noise=fp.EdgeNoise(keep=0.9), **data)
 

@@ -66,13 +66,14 @@ def test_the_table_and_the_plain_lines(shell: Shell) -> None:
     done = shell.done(*BASIC, "--out", "run", "--method", "votes")
     for part in (
         "certified accuracy of 4 test graphs",
-        "additions only",
+        "any flips",
         "method votes, 200 samples",
         "taken by number: 0 is ring, 1 is wheel",
         "written: run",
         "next: flipproof report run",
     ):
         assert part in done.out + done.err
+    assert "additions only" not in done.out, "it would say the same"
     assert "asking: 4 of 4 graphs" in done.err
     assert "\x1b" not in done.out + done.err
     quiet = shell(*BASIC, "--out", "run", "--method", "votes", "--quiet")

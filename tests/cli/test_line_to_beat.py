@@ -1,4 +1,4 @@
-"""The first thing that ``certify`` says: how the result compares with a network that ignores edges."""
+"""The first thing that ``certify`` says: how the result compares with a classifier that ignores edges."""
 
 import csv
 import io
@@ -16,7 +16,9 @@ from support.command_line import Shell, write_degrees, write_graphs
 from support.runs import spoil
 
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 100, "--data", "graphs", "--workers", 1]
-FIRST = re.compile(r"a network that ignores edges is right on ([01]\.\d{3}) under any attack; certified accuracy is ")
+FIRST = re.compile(
+    r"a classifier that ignores edges is right on ([01]\.\d{3}) under any attack; certified accuracy is "
+)
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +66,7 @@ def test_by_default_the_first_sentence_compares_with_ignoring_edges(
     assert (rows[place].count(sentence[1]), "95% interval" in rows[place + 1]) == (6, True)
     shell.done("report", "run")
     lead = Path("run/report.html").read_text().split('<p class="lead">')[1]
-    assert "a network that ignores edges" in lead.split(".")[0]
+    assert "a classifier that ignores edges" in lead.split(".")[0]
     assert f"right on {right} of 4 graphs" in lead
     (line,) = {
         row["edge_blind_accuracy"]
@@ -72,7 +74,7 @@ def test_by_default_the_first_sentence_compares_with_ignoring_edges(
     }
     assert float(line) == right / 4
     assert (
-        f"A network that ignores edges is right on {25 * right}.0"
+        f"A classifier that ignores edges is right on {25 * right}.0"
         in shell.done("export", "run", "--format", "latex").out
     )
     shell.done("verify", "run")
@@ -96,13 +98,13 @@ def test_none_is_the_way_out_and_the_report_says_so(shell: Shell, learned: list[
     shell.done(*BASIC, "--out", "run")
     said = first(shell, *BASIC, "--edge-blind", "none", "--out", "run")
     assert said.startswith(
-        "not compared with a network that ignores edges: --edge-blind none was given (leave it out to compare)"
+        "not compared with a classifier that ignores edges: --edge-blind none was given (leave it out to compare)"
     )
     assert "always naming the most frequent class is right on 0.500 under any attack" in said
     shell.done("report", "run")
     lead = Path("run/report.html").read_text().split('<p class="lead">')[1]
     assert lead.startswith(
-        "<strong>This was not compared with a network that ignores edges</strong>: --edge-blind none"
+        "<strong>This was not compared with a classifier that ignores edges</strong>: --edge-blind none"
     )
     assert "always naming the most frequent class" in lead
     shown = json.loads(shell.done(*BASIC, "--edge-blind", "none", "--out", "run", "--json").out)
@@ -117,7 +119,7 @@ def test_a_folder_is_compared_with_and_anything_else_is_refused_before_any_work(
     certified = shell.done("certify", "--model", "blind", "--out", "blind-run")
     own = certified.out.splitlines()[0]
     assert own.startswith(
-        f"this network ignores edges and is right on {shown['edge_blind_accuracy']:.3f} under any attack"
+        f"this classifier ignores edges and is right on {shown['edge_blind_accuracy']:.3f} under any attack"
     )
     refused = shell(*BASIC, "--edge-blind", "model", "--out", "other")
     assert refused.code == 2
@@ -195,5 +197,5 @@ def test_features_that_know_the_clean_edges_make_no_line(shell: Shell) -> None:
     Path("degrees.py").write_text(own)
     options = ["--features", "degree", "--keep", 0.8, "--samples", 100, "--data", "kept"]
     said = first(shell, "certify", "--model", "degrees:make", *options, "--out", "run")
-    assert said.startswith("not compared with a network that ignores edges: ")
+    assert said.startswith("not compared with a classifier that ignores edges: ")
     assert "degree" in said

@@ -264,7 +264,7 @@ NOTHING: dict[str, Any] = {"data": None, "root": None, "download": False, "data_
 
 
 def saved_with(folder: Path, **metadata: object) -> models.SavedModel:
-    models.save(models.GCN(in_features=1, num_classes=8, hidden=2, seed=0), folder, **metadata)
+    models.save(models.GCN(in_features=1, num_classes=8, hidden=2, seed=0), folder, metadata=metadata)
     return models.load_metadata(folder)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import flipproof as fp
 from flipproof.attacks.search import target_of
-from flipproof.defences.target import SmoothedTarget
+from flipproof.defences.target import Effort, SmoothedTarget
 from support.attacked import TableClassifier
 from support.cube import Cube, classifier
 
@@ -22,7 +22,7 @@ def cube_of(kind: str, noise: fp.EdgeNoise, seed: int, slots: int = 6, num_class
 
 def smoothed_target(cube: Cube, samples: int, seed: int = 0) -> SmoothedTarget:
     smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), cube.noise)
-    target = target_of(smooth, cube.graph, {"label": 0, "samples": samples, "seed": seed})
+    target = target_of(smooth, cube.graph, Effort(samples=samples, seed=seed), label=0)
     assert isinstance(target, SmoothedTarget)
     return target
 
@@ -83,11 +83,10 @@ def test_a_false_success_is_confirmed_no_more_often_than_alpha() -> None:
     slots = 3
     parity = np.array([bin(state).count("1") % 2 for state in range(2**slots)])
     cube = Cube(fp.EdgeNoise(keep=0.5000001), np.zeros(slots, dtype=np.bool_), parity, 2)
-    options = {"label": 0, "samples": 10, "confirm_samples": 200, "alpha": 0.05}
     false = 0
     for seed in range(300):
         smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), cube.noise)
-        target = target_of(smooth, cube.graph, {**options, "seed": seed})
+        target = target_of(smooth, cube.graph, Effort(10, 200, 0.05, seed), label=0)
         false += target.confirm(cube.graph)[0]
     assert false <= 28  # mean at most 15, four standard deviations
     assert false >= 1  # and the test can fail

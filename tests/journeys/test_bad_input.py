@@ -66,13 +66,13 @@ BAD_INPUT = [
     ("train --out new", "Missing option '--data'"),
     ("certify --out new", "Missing option '--model'"),
     ("export", "Missing argument 'RUN'"),
-    ("train --data graphs --epochs many --out new", "integer, unable to parse string as an integer; got 'many'"),
+    ("train --data graphs --epochs many --out new", "--epochs must be an integer; got 'many'"),
     ("certify --model model --sample 5 --out new", "No such option: --sample"),
-    (f"{OWN} --graphs 0", "Invalid value for '--graphs': Input should be greater than or equal to 1; got '0'"),
+    (f"{OWN} --graphs 0", "--graphs must be at least 1; got '0'"),
     # noise
     (f"{TRAIN} --keep 0.3", "keep must lie in (0.5, 1); got 0.3 (did you mean 0.7?)"),
     (f"{TRAIN} --keep 0.9 --add 0.1", "give either keep or add and remove"),
-    (f"{TRAIN} --add 0.1", "noise needs keep, or both add and remove"),
+    (f"{TRAIN} --add 0.1", "EdgeNoise needs keep, or both add and remove; got only add"),
     (f"{TRAIN} --add 0.6 --remove 0.5", "add + remove must be below 1"),
     ("radius --p-lower 1.5 --keep 0.9", "p_lower"),
     (f"{TRAIN} --add nan --remove 0.5", "add must be a finite probability"),
@@ -88,7 +88,7 @@ BAD_INPUT = [
     ("certify --model model --groups 3 --features one-hot-degree --out new", "the model failed on noisy copies"),
     # numbers
     (f"{OWN} --alpha 0", "alpha must lie in (0, 1)"),
-    (f"{OWN} --samples 0", "Invalid value for '--samples': Input should be greater than or equal to 1; got '0'"),
+    (f"{OWN} --samples 0", "--samples must be at least 1; got '0'"),
     (f"{OWN} --engine spark", "--engine must be one of local, ray; got 'spark' (local is the default)"),
     (f"{OWN} --address auto", "--address is a Ray cluster's; got --engine local (add --engine ray)"),
     (f"{OWN} --seed -1", "seed must be an integer from 0"),
@@ -176,7 +176,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "cut": {},
         "moved": {"noise": EdgeNoise(keep=0.9), "data_sha256": "0" * 64},
     }.items():
-        models.save(network, folder / name, **(metadata | extra))
+        models.save(network, folder / name, metadata={**metadata, **extra})
     (folder / "cut" / "weights.safetensors").write_bytes(b"half")
     (folder / "tu" / "TOY").mkdir(parents=True)
     (folder / "tu" / "TOY" / "TOY_A.txt").write_text("1,2\n")

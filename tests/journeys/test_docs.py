@@ -109,7 +109,7 @@ def test_the_api_reference_has_every_public_name() -> None:
     assert len(paths) == len(set(paths)), "a name stands on one page alone"
     objects = {path: _imported(path) for path in paths}
     public: dict[str, Any] = {name: getattr(flipproof, name) for name in flipproof.__all__ if name != "__version__"}
-    for module in ("attacks", "datasets", "defences", "engines", "models"):
+    for module in ("attacks", "datasets", "defences", "engines", "models", "plot"):
         names = [name for name in public.pop(module).__all__ if name != "NAMES"]
         public |= {f"{module}.{name}": getattr(getattr(flipproof, module), name) for name in names}
     missing = [name for name, value in public.items() if not any(value is other for other in objects.values())]

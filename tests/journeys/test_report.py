@@ -407,7 +407,7 @@ def test_the_line_given_to_certify_is_in_the_report(folder: Path, undrawn: None)
     run_command(folder, "certify", "--model", "own:make", *options, "--edge-blind", "model", "--out", "lined")
     run_command(folder, "report", "lined")
     page = (folder / "lined" / "report.html").read_text()
-    assert "a network that ignores edges" in page.split('<p class="lead">')[1].split(".")[0]
+    assert "a classifier that ignores edges" in page.split('<p class="lead">')[1].split(".")[0]
     run_command(folder, "report", "even", "blind", "--attack", "attack", "--attack", "attack")
     page = (folder / "even" / "comparison" / "report.html").read_text()
     assert "which is right on 6 of 12 graphs (50%)" in page

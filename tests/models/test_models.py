@@ -192,7 +192,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(fp.InputError, match="exists and is not a model folder"):
         models.save(models.GCN(1, 2), tmp_path / "thesis")
     with pytest.raises(fp.InputError, match="metadata when must be plain JSON"):
-        models.save(models.GCN(1, 2), tmp_path / "model", when=object())
+        models.save(models.GCN(1, 2), tmp_path / "model", metadata={"when": object()})
     with pytest.raises(fp.InputError, match="only flipproof's own networks"):
         models.save(torch.nn.Linear(1, 1), tmp_path / "model")
     assert [path.name for path in tmp_path.rglob("*")] == ["thesis", "chapter.tex"]

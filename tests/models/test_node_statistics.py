@@ -107,3 +107,14 @@ def test_bad_arguments_end_in_one_sentence(act, words) -> None:  # type: ignore[
     with pytest.raises(fp.InputError, match=words) as caught:
         act()
     assert "\n" not in str(caught.value)
+
+
+def test_where_nothing_can_be_learnt_the_line_is_the_most_frequent_class() -> None:
+    generator = np.random.default_rng(5)
+    labels = (generator.random(90) < 0.4).astype(int)
+    graphs = [fp.Graph(int(generator.integers(4, 40)), [], label=int(label)) for label in labels]
+    model = models.NodeStatistics(2)
+    fit = model.fit(graphs)
+    assert fit.kind == "most frequent class"
+    assert fit.validation_accuracy == pytest.approx(np.mean(labels == 0))
+    assert not model(graphs).any()

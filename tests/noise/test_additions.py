@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, Graph
-from flipproof.noise import SampleStream
+from flipproof.graphs import pairs_of_slots
+from flipproof.noise import SampleStream, cell_flips
 from flipproof.noise.stream import AdditionLaw, _binomial_thresholds
 from support.streams import (
     RING,
@@ -87,35 +88,87 @@ def test_complete_graph_has_nowhere_to_add() -> None:
         assert (len(flips.slot) > 0) == (remove > 0)
 
 
-def test_places_skip_repeats_and_draws_that_would_favour_small_ranks() -> None:
-    source = forced_sparse(SMALL, EdgeNoise(add=0.2, remove=0.1))
-    empty = SMALL.max_adds
+def first_distinct(words: np.ndarray, count: int, empty: int) -> list[int]:
+    """What :func:`added_cells` does, slowly: ranks among the empty cells, or those found if there are too few draws."""
+    ranks = dict[int, None]()
+    for word in words.tolist():
+        if len(ranks) < count and word < 2**64 // empty * empty:
+            ranks[word % empty] = None
+    return sorted(ranks)
+
+
+def test_draws_are_skipped_that_repeat_or_would_favour_small_ranks() -> None:
+    empty = 27
     limit = 2**64 // empty * empty
     assert limit < 2**64
     words = np.array(
         [
-            [5, 5 + empty, 3, 9, 9],  # 5 repeats
-            [limit, 2**64 - 1, 4, 2, 7],  # the first two are refused
-            [8, 8, 8, 1, 2],
-            [6, 1, 2, 3, 4],
+            [0, 5, 5 + empty, 3, 9, 9, 0],  # 5 repeats
+            [0, limit, 2**64 - 1, 4, 2, 7, 0],  # the first two are refused
+            [0, 8, 8, 8, 1, 2, 0],
+            [0, 6, 1, 2, 3, 4, 0],
+            [0, 6, 6, 6, 3, 3, 1],  # one draw is missing
         ],
         dtype=np.uint64,
     )
-    sample, rank = source._places(words, np.array([3, 2, 2, 0]), 0)
-    assert sample.tolist() == [0, 0, 0, 1, 1, 2, 2]
-    assert rank.tolist() == [3, 5, 9, 2, 4, 1, 8]
+    counts, occupied = np.array([3, 2, 2, 0, 3]), np.array([0, 5, 13])
+    starts, cells, short = cell_flips.added_cells(
+        words, 1, 6, counts, empty, np.uint64(limit - 1), occupied - np.arange(3)
+    )
+    assert starts.tolist() == [0, 3, 5, 7, 7, 10]
+    assert cells[:7].tolist() == [4, 7, 11, 3, 6, 2, 10]  # ranks 3, 5, 9, then 2, 4, then 1, 8
+    assert short.tolist() == [False, False, False, False, True]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 400), st.integers(0, 150), st.integers(0, 400))
+def test_cells_are_the_first_distinct_ones_drawn(seed: int, empty: int, most: int, draws: int) -> None:
+    rng = np.random.default_rng(seed)
+    words = rng.integers(0, 2**64, (4, draws), dtype=np.uint64)
+    counts = rng.integers(0, min(most, empty) + 1, 4)
+    occupied = np.sort(rng.choice(empty + 20, 20, replace=False))
+    free = np.setdiff1d(np.arange(empty + 20), occupied)
+    highest = np.uint64(2**64 // empty * empty - 1)
+    starts, cells, short = cell_flips.added_cells(words, 0, draws, counts, empty, highest, occupied - np.arange(20))
+    for row, count in enumerate(counts.tolist()):
+        ranks = first_distinct(words[row], count, empty)
+        assert short[row] == (len(ranks) < count)
+        if not short[row]:
+            assert cells[starts[row] : starts[row + 1]].tolist() == free[ranks].tolist()
 
 
 @settings(deadline=None)
 @given(st.integers(0, 2**63 - 1), st.integers(0, 6))
-def test_places_are_distinct_and_as_many_as_drawn(seed: int, draws: int) -> None:
+def test_additions_are_distinct_and_as_many_as_drawn(seed: int, draws: int) -> None:
     source = forced_sparse(SMALL, EdgeNoise(add=0.4, remove=0.1), seed, draws)
     counts = source._additions.counts(source._words(0, 50)[:, -(-SMALL.max_removes // 2)])  # type: ignore[union-attr]
-    removed, added = source._sparse_flips(0, 50)
-    assert np.bincount(added.sample, minlength=50).tolist() == counts.tolist()
-    assert (np.diff(added.sample * 1000 + added.slot) > 0).all()
-    assert not np.isin(added.slot, SMALL.edge_slots).any()
-    assert np.isin(removed.slot, SMALL.edge_slots).all()
+    kept, starts, added = source._sparse_samples(0, 50)
+    assert np.diff(starts).tolist() == counts.tolist()
+    assert (np.diff(added + 1000 * np.repeat(np.arange(50), counts)) > 0).all()
+    assert not np.isin(added, SMALL.edge_slots).any()
+    assert kept.shape == (50, SMALL.max_removes)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize(("add", "remove"), [(0.0, 0.3), (0.004, 0.0), (0.002, 0.3), (0.03, 0.6)])
+def test_neighbours_are_those_of_the_flipped_graph(frozen: bool, add: float, remove: float) -> None:
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(0, 200, (500, 2))
+    graph = Graph(200, pairs[pairs[:, 0] != pairs[:, 1]])
+    if frozen:
+        graph = graph.replaced(frozen=np.concatenate([graph.edges[::7], [(0, 199), (198, 199)]]))
+    source = stream(graph, EdgeNoise(add=add, remove=remove))
+    assert source.sparse
+    batch, content = source.batch(5, 9)
+    flips = np.frombuffer(content, "<i8").reshape(-1, 2)
+    assert np.array_equal(flips.T - [[5], [0]], source.flip_lists(5, 9))
+    starts, places = batch.neighbours
+    assert places.dtype == np.int32
+    for copy in range(4):
+        wanted = graph.flipped(pairs_of_slots(flips[flips[:, 0] == 5 + copy, 1], 200)).adjacency()
+        for node in range(200):
+            row = copy * 200 + node
+            assert places[starts[row] : starts[row + 1]].tolist() == np.flatnonzero(wanted[node]).tolist()
 
 
 def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:

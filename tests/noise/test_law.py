@@ -20,8 +20,8 @@ from support.streams import SPARSE_NOISE
     ("options", "words"),
     [
         ({}, ["keep", "add and remove"]),
-        ({"add": 0.1}, ["add=0.1", "remove=None", "pass 0"]),
-        ({"remove": 0.1}, ["add=None", "pass 0"]),
+        ({"add": 0.1}, ["got only add", "add=0.01, remove=0.4"]),
+        ({"remove": 0.1}, ["got only remove", "keep=0.9"]),
         ({"keep": 0.9, "add": 0.1}, ["either keep or add", "both"]),
         ({"keep": 0.3}, ["keep", "(0.5, 1)", "0.3", "did you mean 0.7?"]),
         ({"keep": 0.5}, ["keep", "(0.5, 1)"]),

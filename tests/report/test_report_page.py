@@ -42,15 +42,17 @@ def lead(run: CertifiedRun) -> str:
 
 def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even: CertifiedRun) -> None:
     assert lead(replace(even, no_line="")).startswith(
-        "This was not compared with a network that ignores edges: no training"
+        "This was not compared with a classifier that ignores edges: no training"
     )
     without = lead(replace(even, no_line="the data are gone <b>", majority=12))
-    assert without.startswith("This was not compared with a network that ignores edges: the data are gone &lt;b&gt;.")
+    assert without.startswith(
+        "This was not compared with a classifier that ignores edges: the data are gone &lt;b&gt;."
+    )
     assert "This is no better than always naming the most frequent class, which is right on 12 of 12 graphs" in without
     best = int(even.right_radii().max())
-    assert lead(replace(even, line=0)).startswith(f"This beats a network that ignores edges under any {best} flips")
+    assert lead(replace(even, line=0)).startswith(f"This beats a classifier that ignores edges under any {best} flips")
     assert lead(replace(even, line=12)).startswith(
-        "This is no better than a network that ignores edges, which is right on 12"
+        "This is no better than a classifier that ignores edges, which is right on 12"
     )
     for line in range(13):
         run = replace(even, line=line)

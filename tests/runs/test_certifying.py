@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.attacks import Options
 from flipproof.defences.baselines import Undefended
 from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.engines import Processes, ThisProcess
@@ -209,7 +208,7 @@ def graphs(count: int = 4) -> dict[int, fp.Graph]:
     return {10 + index: trained("gin", 0.9)[1][index] for index in range(count)}
 
 
-def run_attack(folder: Path, count: int = 4, search: Options | None = None, **changes: Any) -> Attacked:
+def run_attack(folder: Path, count: int = 4, search: dict[str, Any] | None = None, **changes: Any) -> Attacked:
     attacked = {
         "undefended": Undefended(trained("gcn", None)[0], features="degree"),
         "base": Undefended(trained("gin", 0.9)[0], features="degree"),

@@ -24,7 +24,7 @@ from flipproof.runs.run_folder import (
     StudySettings,
     written_run,
 )
-from flipproof.runs.table import certificate_row, columns_of, read_table, write_formatted, write_table
+from flipproof.runs.table import NODE_COLUMNS, certificate_row, columns_of, read_table, write_formatted, write_table
 from support.runs import settings_of
 
 SETTINGS = StudySettings("made by hand", {"a": 1})
@@ -291,6 +291,8 @@ def test_a_data_frame_has_a_row_per_certificate(certified: tuple[Any, list[fp.Ce
     assert str(frame["predicted"].dtype) == "Int64"
     assert frame["counts"].tolist() == [list(c.counts) for c in certificates]
     assert np.array(frame["grid"][0]).shape == certificates[0].grid.shape
+    assert not set(NODE_COLUMNS) & set(frame.columns), "nobody asked about nodes"
+    assert set(frame["p_add"]) == {0.2}
     assert "correct" not in fp.to_dataframe(certificates)
     with pytest.raises(fp.InputError, match="those of the certificates, 11; got 3"):
         fp.to_dataframe(certificates, graphs[:3])

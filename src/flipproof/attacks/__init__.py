@@ -2,8 +2,8 @@
 
 from flipproof.attacks.search import (
     NAMES,
+    Attack,
     AttackResult,
-    Options,
     by_name,
     exhaustive,
     gradient,
@@ -14,5 +14,5 @@ from flipproof.attacks.search import (
     strongest,
 )
 
-__all__ = ["NAMES", "AttackResult", "Options", "by_name", "exhaustive", "gradient", "greedy", "known", "random"]
+__all__ = ["NAMES", "Attack", "AttackResult", "by_name", "exhaustive", "gradient", "greedy", "known", "random"]
 __all__ += ["robust_accuracy", "strongest"]

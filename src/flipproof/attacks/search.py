@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, product
 from math import comb
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,6 +55,7 @@ class AttackResult:
 
     @classmethod
     def from_dict(cls, graph: Graph, values: Mapping[str, Any]) -> AttackResult:
+        """What :meth:`to_dict` gave as ``values``, with the clean ``graph``."""
         flips, changes = (tuple((int(u), int(v)) for u, v in values.get(name, ())) for name in ("flips", "changes"))
         rest = {key: value for key, value in values.items() if key not in ("flips", "changes", "size")}
         entries = np.array([node * _width(graph) + column for node, column in changes], dtype=np.int64)
@@ -68,10 +69,10 @@ def _width(graph: Graph) -> int:
 def robust_accuracy(
     results: Sequence[AttackResult], labels: ArrayLike, radii: Iterable[int] = range(6)
 ) -> NDArray[np.float64]:
-    """Share of graphs that are still right after the attacks of at most ``r`` flips that were found, for each ``r``.
+    """Share of graphs that are still right after the attacks of at most ``r`` flips that were found, for each ``r`` in ``radii``.
 
-    An upper bound on the accuracy under the worst attack: a better search can only lower it. A graph counts as wrong if the
-    attacked label is not the true one (the answer was wrong before any attack).
+    An upper bound on the accuracy under the worst attack: a better search can only lower it. There is one label per result, and
+    a graph counts as wrong if the attacked label is not this one (the answer was wrong before any attack).
     """
     truth = np.asarray(labels)
     if truth.shape != (len(results),) or not len(results):
@@ -83,34 +84,7 @@ def robust_accuracy(
     return shares(np.where(np.array([result.label for result in results]) == truth, withstood, -1), radii)
 
 
-_MODEL = ("num_classes", "features", "convention")
-_LIMITS = ("adds", "removes", "changes")
 _MOST_CANDIDATES = 20_000  # single steps tried at once; of more, a random part
-
-
-class Options(TypedDict, total=False):
-    """Keyword arguments of every attack.
-
-    ``label``: class to be left; by default the classifier's own answer. ``num_classes``, ``features``, ``convention``: as for
-    :class:`flipproof.SmoothedClassifier`, for a base classifier only. ``adds``, ``removes``: whether edges may be added, removed.
-    ``changes``: largest number of node labels, or of bits of the node features, that are changed beside the flips (0).
-    ``max_calls``: largest number of model calls of the search, without the confirmation. ``seed``: seed of the search. For a
-    smoothed classifier: ``samples`` noisy copies per candidate (256), ``confirm_samples`` fresh ones (10,000), ``alpha`` of the
-    confirmation (0.001).
-    """
-
-    label: int | None
-    num_classes: int | None
-    features: Any
-    convention: str | None
-    adds: bool
-    removes: bool
-    changes: int
-    max_calls: int | None
-    seed: int
-    samples: int
-    confirm_samples: int
-    alpha: float
 
 
 class Space:
@@ -203,18 +177,16 @@ class Best:
         return min(self, other, key=lambda best: (not best.fooled, best.fooled * len(best.flips), best.guide))
 
 
-def target_of(model: Any, graph: Graph, options: Options) -> Target:
-    """What a user means to attack: a defended classifier with its defence, anything else as it is."""
-    arguments: dict[str, Any] = {key: value for key in _MODEL if (value := options.get(key)) is not None}
+def target_of(model: Any, graph: Graph, effort: Effort, *, label: int | None = None, **own: Any) -> Target:
+    """What a user means to attack: a defended classifier with its defence, anything else as it is with its ``own`` arguments."""
+    arguments = {key: value for key, value in own.items() if value is not None}
     if not isinstance(model, DefendedClassifier):
         model = undefended(model, **arguments)
     elif arguments:
         name, value = next(iter(arguments.items()))
         raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
-    elsewhere = ("label", *_MODEL, *_LIMITS)
-    effort: dict[str, Any] = {key: value for key, value in options.items() if key not in elsewhere}
-    target: Target = model.defence.target(model, graph, Effort(**effort))
-    target.aim(options.get("label"))
+    target: Target = model.defence.target(model, graph, effort)
+    target.aim(label)
     return target
 
 
@@ -234,22 +206,15 @@ def minimal(target: Target, flips: IntArray) -> IntArray:
     return flips
 
 
-def run(name: str, search: Search, model: Any, graph: Any, budget: int, options: Options) -> AttackResult:
-    unknown = sorted(options.keys() - Options.__annotations__.keys())
-    if unknown:
-        raise InputError(f"unknown option {unknown[0]!r} (an attack takes {', '.join(Options.__annotations__)})")
-    graph = as_graph(graph)
-    limits: Any = {name: value for name, value in options.items() if name in _LIMITS}
-    space = Space(graph, budget, **limits)
-    target = target_of(model, graph, options)
-    nothing = np.empty((1, 0), dtype=np.int64)
+def run(name: str, search: Search, target: Target, space: Space, budget: int, seed: int) -> AttackResult:
+    graph, nothing = target.graph, np.empty((1, 0), dtype=np.int64)
     if target.room == 0:
         raise InputError(
             f"max_calls must allow at least one candidate, {target.cost} calls; got {target.max_calls} (raise it)"
         )
     best = clean = Best.of(nothing, target.evaluate(nothing))
     if space.size and not clean.fooled:
-        best = search(target, space, np.random.default_rng(checked_seed(options.get("seed", 0))))
+        best = search(target, space, np.random.default_rng(checked_seed(seed)))
     if best.fooled and len(best.flips) > 1:
         target.max_calls = None  # taking back costs little, and is part of every attack
         fewer = minimal(target, best.flips)[None]
@@ -280,108 +245,70 @@ _MOST_SETS = 2**20  # tried by the exhaustive search, where no number of model c
 _SETS_AT_ONCE = 2**14
 
 
-def random(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
+class Attack:
+    """A search for flips that change the answer; called with a model and a graph, it returns an :class:`AttackResult`."""
+
+    def __init__(self, search: Search) -> None:
+        self._search, self.__name__, self.__doc__ = search, search.__name__, search.__doc__
+
+    def __repr__(self) -> str:
+        return f"flipproof.attacks.{self.__name__}"
+
+    def __call__(
+        self,
+        model: Any,
+        graph: Any,
+        *,
+        budget: int,
+        label: int | None = None,
+        num_classes: int | None = None,
+        features: Any = None,
+        convention: str | None = None,
+        adds: bool = True,
+        removes: bool = True,
+        changes: int = 0,
+        max_calls: int | None = None,
+        seed: int = 0,
+        samples: int = 256,
+        confirm_samples: int = 10_000,
+        alpha: float = 0.001,
+    ) -> AttackResult:
+        """The smallest attack found.
+
+        Args:
+            model: A defended classifier, or a base classifier in any form that :class:`flipproof.SmoothedClassifier` takes.
+            graph: The clean graph.
+            budget: Largest number of flips.
+            label: Class to be left; by default the classifier's own answer.
+            num_classes, features, convention: As for :class:`flipproof.SmoothedClassifier`, for a base classifier only.
+            adds: Whether edges may be added.
+            removes: Whether edges may be removed.
+            changes: Largest number of node labels, or of bits of the node features, that are changed beside the flips.
+            max_calls: Largest number of model calls of the search, without the confirmation.
+            seed: Seed of the search.
+            samples: Noisy copies per candidate, of a smoothed classifier.
+            confirm_samples: Fresh noisy copies that confirm a success against a smoothed classifier.
+            alpha: Failure probability of that confirmation.
+
+        >>> from flipproof import Graph
+        >>> def has_triangle(graphs):
+        ...     return [int((g.adjacency() @ g.adjacency() * g.adjacency()).sum() > 0) for g in graphs]
+        >>> greedy(has_triangle, Graph(4, [(0, 1), (1, 2), (2, 3)]), budget=2, num_classes=2, removes=False).size
+        1
+        """
+        graph = as_graph(graph)
+        space = Space(graph, budget, adds=adds, removes=removes, changes=changes)
+        own = {"num_classes": num_classes, "features": features, "convention": convention}
+        target = target_of(model, graph, Effort(samples, confirm_samples, alpha, seed, max_calls), label=label, **own)
+        return run(self.__name__, self._search, target, space, budget, seed)
+
+
+@Attack
+def random(target: Target, space: Space, rng: np.random.Generator) -> Best:
     """Try random sets of 1, 2, ..., ``budget`` flips, equally many of each size, and stop at the first size that succeeds.
 
-    Arguments are those of :func:`greedy`; ``max_calls`` sets the number of tries.
+    ``max_calls`` sets the number of tries.
     """
-    return run("random", _random_search, model, graph, budget, options)
-
-
-def greedy(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
-    """Flip the node pair that lowers the label's margin most, until the answer changes or the budget is spent.
-
-    Args:
-        model: A defended classifier, or a base classifier in any form that :class:`flipproof.SmoothedClassifier` takes.
-        graph: The clean graph.
-        budget: Largest number of flips.
-        **options: See :class:`flipproof.attacks.Options`.
-
-    >>> from flipproof import Graph
-    >>> def has_triangle(graphs):
-    ...     return [int((g.adjacency() @ g.adjacency() * g.adjacency()).sum() > 0) for g in graphs]
-    >>> greedy(has_triangle, Graph(4, [(0, 1), (1, 2), (2, 3)]), budget=2, num_classes=2, removes=False).size
-    1
-    """
-    return run("greedy", _greedy_search, model, graph, budget, options)
-
-
-def exhaustive(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
-    """Try every set of 1, 2, ..., ``budget`` flips: if one succeeds, the smallest is found.
-
-    More than a million sets are refused unless ``max_calls`` ends the search earlier. Arguments are those of :func:`greedy`.
-    """
-    return run("exhaustive", _exhaustive_search, model, graph, budget, options)
-
-
-def gradient(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
-    """Relax flips to numbers in [0, 1], descend the label's margin, project onto the budget, round (Xu et al., IJCAI 2019).
-
-    Modules whose edges cannot be weighed (attention, means or maxima over neighbours) are refused, and so are graphs of more than
-    400 nodes. Arguments are those of :func:`greedy`.
-    """
-    from flipproof.attacks.relaxation import gradient_search
-
-    return run("gradient", gradient_search, model, graph, budget, options)
-
-
-def known(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
-    """Make the attack that the defence's own evidence shows, where it shows one; otherwise it fails.
-
-    A certificate that is found by trying flips knows the smallest attack wherever it is exact: ``radius + 1`` flips. Arguments
-    are those of :func:`greedy`; ``max_calls`` limits the search for the certificate.
-    """
-    return run("known", _known_search, model, graph, budget, options)
-
-
-_ATTACKS: dict[str, Callable[..., AttackResult]] = {
-    attack.__name__: attack for attack in (random, greedy, exhaustive, gradient, known)
-}
-
-NAMES = tuple(_ATTACKS)
-
-
-def by_name(name: str) -> Callable[..., AttackResult]:
-    if name not in _ATTACKS:
-        raise InputError(f"attacks must be among {', '.join(NAMES)}; got {name!r}")
-    return _ATTACKS[name]
-
-
-def strongest(
-    model: Any,
-    graph: Any,
-    *,
-    budget: int,
-    attacks: Sequence[str] = ("greedy", "random"),
-    **options: Unpack[Options],
-) -> AttackResult:
-    """The smallest successful attack of several; if none succeeds, the one that came nearest.
-
-    After a success of ``k`` flips the next attacks look for ``k - 1``. Against a smoothed classifier ``alpha`` covers all of
-    them together. ``model_calls`` of the result is their sum.
-
-    ``attacks`` are names, in order; the other arguments are those of :func:`greedy`.
-    """
-    if isinstance(attacks, str) or not attacks:
-        raise InputError(f"attacks must be a list of names among {', '.join(NAMES)}; got {attacks!r}")
-    methods = [by_name(name) for name in attacks]
-    options["alpha"] = options.get("alpha", 0.001) / len(methods)
-    best: AttackResult | None = None
-    calls, left = 0, budget
-    for method in methods:
-        result = method(model, graph, budget=left, **options)
-        calls += result.model_calls
-        if result.success or best is None or (not best.success and result.margin_after < best.margin_after):
-            best = result
-        if best.success:
-            left = best.size - 1
-        if left < 0 or left + options.get("changes", 0) < 1:
-            break
-    assert best is not None
-    return replace(best, budget=budget, model_calls=calls, alpha=best.alpha * len(methods))
-
-
-def _random_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
     best = Best.nothing()
     for size in range(1, space.size + 1):
         tries = _TRIES if target.room is None else -(-target.room // (space.size - size + 1))
@@ -392,7 +319,9 @@ def _random_search(target: Target, space: Space, rng: np.random.Generator) -> Be
     return best
 
 
-def _greedy_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
+@Attack
+def greedy(target: Target, space: Space, rng: np.random.Generator) -> Best:
+    """Flip the node pair that lowers the label's margin most, until the answer changes or the budget is spent."""
     flips, best = np.empty(0, dtype=np.int64), Best.nothing()
     for _ in range(space.size):
         candidates = space.extensions(flips, rng, limit=target.room)
@@ -404,7 +333,12 @@ def _greedy_search(target: Target, space: Space, rng: np.random.Generator) -> Be
     return best
 
 
-def _exhaustive_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
+@Attack
+def exhaustive(target: Target, space: Space, rng: np.random.Generator) -> Best:
+    """Try every set of 1, 2, ..., ``budget`` flips: if one succeeds, the smallest is found.
+
+    More than a million sets are refused unless ``max_calls`` ends the search earlier.
+    """
     if target.room is None and space.count > _MOST_SETS:
         raise InputError(
             f"the exhaustive attack tries at most {_MOST_SETS:,} sets of flips; here there are {space.count:,} (lower the "
@@ -421,10 +355,90 @@ def _exhaustive_search(target: Target, space: Space, rng: np.random.Generator) -
     return best
 
 
-def _known_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
+@Attack
+def gradient(target: Target, space: Space, rng: np.random.Generator) -> Best:
+    """Relax flips to numbers in [0, 1], descend the label's margin, project onto the budget, round (Xu et al., IJCAI 2019).
+
+    Modules whose edges cannot be weighed (attention, means or maxima over neighbours) are refused, and so are graphs of more than
+    400 nodes.
+    """
+    from flipproof.attacks.relaxation import gradient_search
+
+    return gradient_search(target, space, rng)
+
+
+@Attack
+def known(target: Target, space: Space, rng: np.random.Generator) -> Best:
+    """Make the attack that the defence's own evidence shows, where it shows one; otherwise it fails.
+
+    A certificate that is found by trying flips knows the smallest attack wherever it is exact: ``radius + 1`` flips.
+    ``max_calls`` limits the search for the certificate.
+    """
     nothing = np.empty((1, 0), dtype=np.int64)
     best = Best.of(nothing, target.evaluate(nothing))
     flips = target.known()
     if not flips.size or flips.shape[1] > space.budget or not np.isin(flips, space.slots).all():
         return best
     return Best.of(flips, target.evaluate(flips)).better(best)
+
+
+_ATTACKS = {attack.__name__: attack for attack in (random, greedy, exhaustive, gradient, known)}
+
+NAMES = tuple(_ATTACKS)
+
+
+def by_name(name: str) -> Attack:
+    """The attack of this name, one of ``NAMES``."""
+    if name not in _ATTACKS:
+        raise InputError(f"attacks must be among {', '.join(NAMES)}; got {name!r}")
+    return _ATTACKS[name]
+
+
+def strongest(
+    model: Any,
+    graph: Any,
+    *,
+    budget: int,
+    attacks: Sequence[str] = ("greedy", "random"),
+    label: int | None = None,
+    num_classes: int | None = None,
+    features: Any = None,
+    convention: str | None = None,
+    adds: bool = True,
+    removes: bool = True,
+    changes: int = 0,
+    max_calls: int | None = None,
+    seed: int = 0,
+    samples: int = 256,
+    confirm_samples: int = 10_000,
+    alpha: float = 0.001,
+) -> AttackResult:
+    """The smallest successful attack of several; if none succeeds, the one that came nearest.
+
+    After a success of ``k`` flips the next attacks look for ``k - 1``. Against a smoothed classifier ``alpha`` covers all of
+    them together. ``model_calls`` of the result is their sum.
+
+    Args:
+        model, graph, budget: As for every :class:`Attack`.
+        attacks: Names, in order.
+        label, num_classes, features, convention, adds, removes, changes, max_calls, seed: As for every :class:`Attack`.
+        samples, confirm_samples, alpha: As for every :class:`Attack`.
+    """
+    options = {name: value for name, value in locals().items() if name not in ("model", "graph", "budget", "attacks")}
+    if isinstance(attacks, str) or not attacks:
+        raise InputError(f"attacks must be a list of names among {', '.join(NAMES)}; got {attacks!r}")
+    methods = [by_name(name) for name in attacks]
+    options["alpha"] = alpha / len(methods)
+    best: AttackResult | None = None
+    calls, left = 0, budget
+    for method in methods:
+        result = method(model, graph, budget=left, **options)
+        calls += result.model_calls
+        if result.success or best is None or (not best.success and result.margin_after < best.margin_after):
+            best = result
+        if best.success:
+            left = best.size - 1
+        if left < 0 or left + changes < 1:
+            break
+    assert best is not None
+    return replace(best, budget=budget, model_calls=calls, alpha=best.alpha * len(methods))

@@ -15,6 +15,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -56,6 +57,46 @@ class NodeRadii:
         return f"with {self.nodes} node{'s' * (self.nodes != 1)} {', '.join(parts)}"
 
 
+@dataclass(frozen=True)
+class ClassCell:
+    """A cell of a table that names a class: whoever shows it knows the name."""
+
+    label: int
+
+
+@dataclass(frozen=True, eq=False)
+class WeakSpots:
+    """Where an attacker would strike, as far as the evidence tells.
+
+    Attributes:
+        rival: The class that would overtake first.
+        flips: Node pairs ``(u, v)``, ``u < v``, in the order in which an attacker would choose them.
+        succeeds: Whether the flips are known to change the answer. If not, they are a candidate attack, the worst one found.
+        weights: How much each node carries of the label's lead over the rival, ``[n]``, negative where it speaks for the rival;
+            ``None`` where the lead is not a sum over nodes.
+        rest: The part of the lead that no single node carries.
+        caption: What the table shows.
+        columns: Heads of the table.
+        rows: Its cells: text, numbers and classes.
+    """
+
+    rival: int
+    flips: tuple[tuple[int, int], ...] = ()
+    succeeds: bool = False
+    weights: NDArray[np.float64] | None = None
+    rest: float = 0.0
+    caption: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str | int | ClassCell, ...], ...] = ()
+
+    def __str__(self) -> str:
+        pairs = ", ".join(f"{u}–{v}" for u, v in self.flips)
+        verdict = (
+            "change the answer" if self.succeeds else "are the worst that was found, and not known to change the answer"
+        )
+        return f"flips of {pairs or 'no pair'} {verdict}; nearest rival: class {self.rival}"
+
+
 @dataclass(frozen=True, eq=False)
 class Certificate:
     """What is guaranteed of one smoothed prediction.
@@ -82,6 +123,7 @@ class Certificate:
         node_radii: Flips withstood together with changes of nodes, where requested.
         axes: The kinds of changes along the axes of the grid: under noise on features ``("flips", "changed labels")``, say.
         feature_radius: Changed labels or bits withstood with edges untouched, under noise on features; -1 when it abstains.
+        weakest: The pairs whose flips would hurt most; only :func:`flipproof.explain` looks for them.
     """
 
     label: int | None
@@ -101,6 +143,7 @@ class Certificate:
     node_radii: NodeRadii | None = None
     axes: tuple[str, ...] = EDGE_AXES
     feature_radius: int | None = None
+    weakest: WeakSpots | None = field(default=None, repr=False)
 
     @property
     def abstains(self) -> bool:
@@ -132,37 +175,68 @@ class Certificate:
             return self.radius
         if self.node_radii is not None and changes <= self.node_radii.nodes:
             return self.node_radii.changed
-        of_edges = sum(axis in (*EDGE_AXES, "flips") for axis in self.axes)
-        shape = self.grid.shape
-        if self.feature_radius is None or min(shape[of_edges:], default=0) <= changes:
-            return -1
-        each = np.indices(shape)
-        flips, beside = each[:of_edges].sum(axis=0), each[of_edges:].sum(axis=0) <= changes
-        return int(min(*shape[:of_edges], flips[beside & ~self.grid].min(initial=self.radius + 1))) - 1
+        grid = self.joint_grid
+        return _run(grid[:, changes]) if grid.shape[1] > changes else -1
+
+    @property
+    def joint_grid(self) -> NDArray[np.bool_]:
+        """Which attacks of any so many flips with any so many changed labels or bits are withstood: ``[flips, changes]``."""
+        if self.feature_radius is None or not self.grid.size:
+            return np.zeros((0, 0), dtype=np.bool_)
+        edges = 1 if self.axes[0] == "flips" else 2
+        cells = np.argwhere(self.grid)
+        flips, changes = cells[:, :edges].sum(axis=1), cells[:, edges:].sum(axis=1)
+        shape = 1 + max(flips.max(), self.radius), 1 + max(changes.max(), self.feature_radius)
+        withstood = np.zeros(shape, dtype=np.int64)
+        np.add.at(withstood, (flips, changes), 1)
+        # with two axes there are several ways to so many: all must be withstood
+        axes = edges, self.grid.ndim - edges
+        ways = [
+            np.arange(1, size + 1) if count == 2 else np.ones(size) for size, count in zip(shape, axes, strict=True)
+        ]
+        every: NDArray[np.bool_] = withstood == np.multiply.outer(*ways)
+        every[: self.radius + 1, 0] = every[0, : self.feature_radius + 1] = True
+        return every
 
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Certificate) else NotImplemented
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """Answer and radius in a few words."""
         if self.abstains:
-            return (
-                f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
-            )
+            return "abstains"
         flips = f"any {self.radius} edge flip{'s' * (self.radius != 1)}" if self.radius else "no edge flip"
-        return (
-            f"class {self.label}, certified against {flips} ({self.method}, alpha {self.alpha:g}, "
-            f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"
-            f"{'' if self.node_radii is None else f'; {self.node_radii}'}{self._of_features}"
+        return f"class {self.label}, certified against {flips}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = [("method", self.method), ("alpha", f"{self.alpha:g}")]
+        if self.alpha:
+            rows += [("samples", f"{self.samples:,}"), ("share of votes at least", f"{self.p_lower:.4f}")]
+        rows.append(("votes per class", ", ".join(f"{count:,}" for count in self.counts)))
+        if self.weakest is not None:
+            rows.append(("weakest pairs", str(self.weakest)))
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows
         )
+        return f"<div><b>{escape(self.headline)}</b><table>{cells}</table></div>"
+
+    def __str__(self) -> str:
+        more = "" if self.node_radii is None else f"; {self.node_radii}"
+        if self.feature_radius is not None and not self.abstains:
+            more += f"; with edges untouched against any {self.feature_words}"
+        if not self.alpha:
+            groups = f", {self.samples} group{'s' * (self.samples != 1)}" if self.method == "voting" else ""
+            return f"{self.headline} ({self.method}, with certainty{groups}){more}"
+        votes = f"votes {list(self.counts)}" if self.abstains else f"share of votes at least {self.p_lower:.4f}"
+        return f"{self.headline} ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, {votes}){more}"
 
     @property
-    def _of_features(self) -> str:
-        if self.feature_radius is None:
-            return ""
+    def feature_words(self) -> str:
+        """The feature radius with its noun: ``3 changed labels``."""
         kind = self.axes[-1].split()[-1][:-1]  # label or bit
-        return (
-            f"; with edges untouched against any {self.feature_radius} changed {kind}{'s' * (self.feature_radius != 1)}"
-        )
+        return f"{self.feature_radius} changed {kind}{'s' * (self.feature_radius != 1)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON."""
@@ -177,13 +251,18 @@ class Certificate:
             **{name: getattr(self, name) for name in ("alpha", "samples")},
             "counts": list(self.counts),
             **{name: getattr(self, name) for name in ("p_lower", "p_upper")},
-            "p_add": None if noise is None else noise.p_add,
-            "p_remove": None if noise is None else noise.p_remove,
+            "p_add": None if noise is None else shortened(noise.p_add),
+            "p_remove": None if noise is None else shortened(noise.p_remove),
             **{name: getattr(self, name) for name in ("num_slots", "seed")},
             "feature_radius": self.feature_radius,
             "axes": list(self.axes),
             "grid": self.grid.astype(int).tolist(),
         }
+
+
+def shortened(probability: float) -> float:
+    """With the nine digits that are typed and read; the exact probability is a multiple of 2**-32."""
+    return float(f"{probability:.9g}")
 
 
 def _run(cells: ArrayLike) -> int:
@@ -214,39 +293,6 @@ _UNREADABLE = (
 )
 
 
-@dataclass(frozen=True)
-class ClassCell:
-    """A cell of a table that names a class: whoever shows it knows the name."""
-
-    label: int
-
-
-@dataclass(frozen=True, eq=False)
-class WeakSpots:
-    """Where an attacker would strike, as far as the evidence tells.
-
-    Attributes:
-        rival: The class that would overtake first.
-        flips: Node pairs ``(u, v)``, ``u < v``, in the order in which an attacker would choose them.
-        succeeds: Whether the flips are known to change the answer. If not, they are the worst candidate that is known.
-        weights: How much each node carries of the label's lead over the rival, ``[n]``, negative where it speaks for the rival;
-            ``None`` where the lead is not a sum over nodes.
-        rest: The part of the lead that no single node carries.
-        caption: What the table shows.
-        columns: Heads of the table.
-        rows: Its cells: text, numbers and classes.
-    """
-
-    rival: int
-    flips: tuple[tuple[int, int], ...] = ()
-    succeeds: bool = False
-    weights: NDArray[np.float64] | None = None
-    rest: float = 0.0
-    caption: str = ""
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str | int | ClassCell, ...], ...] = ()
-
-
 class Evidence(ABC):
     """What a model said about one graph."""
 
@@ -257,8 +303,8 @@ class Evidence(ABC):
     differing: int = 0  # of these, what a shortcut to the model answered otherwise than the model itself
 
     @abstractmethod
-    def certify(self, **reading: Any) -> Certificate:
-        """The certificate that follows, without a model call."""
+    def certify(self, *args: Any, **reading: Any) -> Certificate:
+        """The certificate that follows, without a model call; each kind of evidence has arguments of its own."""
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
@@ -271,7 +317,7 @@ class Evidence(ABC):
     @classmethod
     @abstractmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The evidence that :meth:`description` and :meth:`arrays` describe."""
+        """The evidence about a graph that such a description and such arrays describe."""
 
     @property
     def calls(self) -> int:
@@ -374,7 +420,7 @@ class Answer(Evidence):
         if not 0 <= self.label < self.num_classes:
             raise InputError(f"the answer must lie in 0..{self.num_classes - 1}; got {self.label} (check num_classes)")
 
-    def certify(self, **reading: Any) -> Certificate:
+    def certify(self) -> Certificate:
         """Certified at every radius if no edge was seen, otherwise at radius 0: the answer itself, and nothing more."""
         graph, counts = self.graph, np.zeros(self.num_classes, dtype=int)
         counts[self.label] = 0 if self.edge_blind else 1

@@ -139,7 +139,8 @@ class GroupVotes(Evidence):
     def weak_spots(self, radius: int) -> WeakSpots | None:
         """The cheapest purchase with the flips that are known to buy its votes, and what the next votes would cost.
 
-        The flips succeed if all prices are exact. If not, those of the votes whose price is known are a candidate.
+        ``radius`` is the number of flips that the certificate withstands. The flips succeed if all prices are exact. If not,
+        those of the votes whose price is known are a candidate.
         """
         bought = None if self.prices is None else cheapest_purchase(self)
         if bought is None or radius < 0:
@@ -214,15 +215,15 @@ class GroupVotes(Evidence):
 
     @classmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GroupVotes:
-        """See :class:`Evidence`."""
+        """The evidence about a graph that such a description and such arrays describe."""
         groups = EdgeGroups(description["groups"], description["key"])
         prices = Prices(arrays["depths"], arrays["tried"], arrays["found"]) if "depths" in arrays else None
         numbers = description["num_classes"], description["hash_version"], prices, description.get("differing", 0)
         return cls(arrays["labels"], graph, groups, *numbers, description.get("feature_groups", 1))
 
-    def certify(self, **reading: Any) -> Certificate:
+    def certify(self, *, depth: int | None = None) -> Certificate:
         """The certificate of the majority; see :func:`flipproof.certify_group_votes`."""
-        return certify_group_votes(self, **reading)
+        return certify_group_votes(self, depth=depth)
 
 
 def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certificate:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates import vote_share
-from flipproof.certificates.certificate import GRID_LIMIT
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 from flipproof.noise.feature_law import Change, FeatureNoise, checked_feature_noise, flip_changes
@@ -273,11 +273,24 @@ def from_counts(
     >>> reading.radius, reading.feature_radius, reading.grid.shape
     (5, 2, (6, 3))
     """
-    bound = joint_bound(noise, feature_noise, categories)
     votes = vote_share.from_counts(counts, noise, alpha=alpha, limits=limits)
+    return joint_reading(votes, feature_noise, categories=categories, limits=limits, feature_room=feature_room)
+
+
+def joint_reading(
+    votes: Certificate,
+    feature_noise: FeatureNoise,
+    *,
+    categories: int,
+    limits: tuple[int, int],
+    feature_room: tuple[int, ...],
+) -> JointReading:
+    """What the bounds on shares in a certificate of method ``votes`` say; other arguments as for :func:`from_counts`."""
+    assert votes.noise is not None
+    bound = joint_bound(votes.noise, feature_noise, categories)
     # 1 - p_lower is what follows without a bound of its own
     p_upper = None if votes.p_upper >= 1 - votes.p_lower else votes.p_upper
-    room = ((sum(limits),) if noise.symmetric else limits) + feature_room
+    room = ((sum(limits),) if votes.noise.symmetric else limits) + feature_room
     grid, feature_radius = np.zeros((0,) * len(bound.axes), dtype=np.bool_), -1
     if votes.label is not None:
         grid = bound.grid(votes.p_lower, room, p_upper)

@@ -124,7 +124,7 @@ class LocalScores(Evidence):
         """The answer."""
         return answer_of(self.totals, self.num_classes)
 
-    def certify(self, **reading: Any) -> Certificate:
+    def certify(self) -> Certificate:
         """The answer and the flips that it withstands: alpha 0. Abstains where no class leads over every other."""
         label, graph = self.label, self.graph
         radius, grid = (-1, np.zeros((0, 0), dtype=np.bool_)) if label is None else self._withstood(label)

@@ -133,7 +133,7 @@ class Curve:
 def certified_accuracy(
     certificates: Sequence[Certificate], labels: ArrayLike | Sequence[Graph], radii: Iterable[int] = range(17)
 ) -> NDArray[np.float64]:
-    """Share of graphs that are not abstained on, predicted right, and have radius at least ``r``, for each ``r``.
+    """Share of certificates that do not abstain, are right, and have radius at least ``r``, for each ``r`` in ``radii``.
 
     ``labels`` are class numbers, or the labelled graphs themselves. At ``r = 0`` it is the accuracy of the defended
     classifier. (The paper prints ``L > r``; its CA(r) is CA(r + 1) here.)
@@ -148,14 +148,17 @@ def certified_interval(
     *,
     confidence: float = CONFIDENCE,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lower and upper ends of an exact interval (Clopper-Pearson) of :func:`certified_accuracy`, for each ``r`` on its own."""
+    """Lower and upper ends of an exact interval (Clopper-Pearson) of :func:`certified_accuracy`, for each ``r`` on its own.
+
+    The certificates, labels and radii are as there; with probability ``confidence`` the true share lies within.
+    """
     right = judged_radii(certificates, labels)
     counts = np.array([int((right >= max(r, 0)).sum()) for r in radii], dtype=np.int64)
     return share_interval(counts, len(right), confidence=confidence)
 
 
 def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike | Sequence[Graph]) -> float:
-    """Mean radius; a wrong or abstained prediction counts 0."""
+    """Mean radius of certificates; one that abstains, or is wrong by the labels, counts 0."""
     return mean_radius(judged_radii(certificates, labels))
 
 

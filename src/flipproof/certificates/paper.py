@@ -23,9 +23,10 @@ def from_counts(counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, li
     """
     top, second = (int(index) for index in np.argsort(-counts, kind="stable")[:2])
     level = share_level(int(counts.sum()), noise, alpha)
-    p_lower = float(lower_bound(counts[top], counts.sum(), failure_prob=level))
+    p_lower = lower_bound(counts[[top]], counts.sum(), failure_prob=level)
     named = label_pvalue(counts[top], counts[second]) <= alpha and p_lower > 0.5
-    return certify_shares(top if named else None, p_lower, None, counts, noise, limits, method="paper", alpha=alpha)
+    labels, votes = [top if named else None], counts[None]
+    return certify_shares(labels, p_lower, None, votes, noise, limits, method="paper", alpha=alpha)[0]
 
 
 def share_level(samples: int, noise: EdgeNoise, alpha: float) -> float:

@@ -11,17 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.certificates import influence, joint_bound, paper
 from flipproof.certificates import vote_share as by_votes
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, Evidence
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, Evidence, WeakSpots
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, as_graph
+from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, FeatureNoise, SampleStream, feature_noise_from
-from flipproof.noise.feature_law import FEATURE_STREAM_VERSION, FeatureStream
+from flipproof.noise.feature_stream import FEATURE_STREAM_VERSION, FeatureStream
 
 METHODS = ("influence", "votes", "paper")
 DEFAULT_METHOD = "influence"
 _UNBOUNDED = 1000  # where the graph is unknown, radii are looked for up to here
+_LEAST_FLIPPED = 30  # copies with a pair flipped, below which they say nothing about it
 _MOST_DRAWS = 2**27  # slots of all samples up to which the flips themselves are made
 
 
@@ -158,7 +159,7 @@ class Votes(Evidence):
 
     @classmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Votes:
-        """See :class:`Evidence`."""
+        """The evidence about a graph that such a description and such arrays describe."""
         noise = EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"])
         numbers = {key: description[key] for key in ("num_classes", "seed", "stream_version", "compared")}
         checksums = tuple(description["checksums"])
@@ -172,6 +173,37 @@ class Votes(Evidence):
             numbers["feature_stream_version"] = stored["stream_version"]
         return cls(labels=arrays["labels"], graph=graph, noise=noise, checksums=checksums, **numbers)
 
+    def weak_spots(self, radius: int) -> WeakSpots | None:
+        """The ``radius + 1`` pairs whose flips go with the smallest lead over the runner-up, among the noisy copies."""
+        if (
+            radius < 0
+            or len(self) * self.graph.num_slots > _MOST_DRAWS
+            or not self.noise.add_threshold + self.noise.remove_threshold
+        ):
+            return None
+        label, rival = (int(place) for place in np.argsort(-self.counts, kind="stable")[:2])
+        lead = (self.labels == label).astype(np.float32) - (self.labels == rival)
+        stream, flipped, total = self.stream(), np.zeros(self.graph.num_slots), np.zeros(self.graph.num_slots)
+        for start in range(0, len(self), BLOCK):
+            flips = stream.flips(start, min(start + BLOCK, len(self))).astype(np.float32)
+            flipped, total = flipped + flips.sum(axis=0), total + lead[start : start + BLOCK] @ flips
+        known = flipped >= _LEAST_FLIPPED
+        left = np.where(known, total / np.maximum(flipped, 1), np.inf)
+        worst = [int(place) for place in np.argsort(left, kind="stable")[: radius + 1] if known[place]]
+        pairs = [(int(u), int(v)) for u, v in pairs_of_slots(self.graph.slots[worst], self.graph.num_nodes)]
+        steps = [
+            f"{'remove' if self.graph.slot_states[place] else 'add'} {u}–{v}"
+            for place, (u, v) in zip(worst, pairs, strict=True)
+        ]
+        leads = [f"{value:.3g}" for value in (lead.mean(), *left[worst])]
+        return WeakSpots(
+            rival=rival,
+            flips=tuple(pairs),
+            caption="Lead in the shares of votes, among the copies with this pair flipped",
+            columns=("Flip", "Lead"),
+            rows=tuple(zip(["all copies", *steps], leads, strict=True)),
+        )
+
     def made_again(self) -> bool:
         """Whether flips and features made again are those that the votes were cast on."""
         of_features = self.feature_stream()
@@ -179,9 +211,9 @@ class Votes(Evidence):
             return False
         return tuple(self.stream().checksums(len(self))) == self.checksums
 
-    def certify(self, **reading: Any) -> Certificate:
+    def certify(self, *, alpha: float = 0.001, method: str = DEFAULT_METHOD, samples: int | None = None) -> Certificate:
         """A certificate from these votes; see :func:`flipproof.certify_votes`."""
-        return certify_votes(self, **reading)
+        return certify_votes(self, alpha=alpha, method=method, samples=samples)
 
 
 def checked_method(method: str) -> str:
@@ -224,27 +256,18 @@ def certify_votes(
     else:
         certificate = _from_counts(votes.counts, votes.noise, votes.graph, level, method)
     if votes.feature_noise is not None:
-        certificate = _with_features(certificate, votes, level)
+        about = about_features(votes.graph, votes.feature_noise)
+        joint = joint_bound.from_counts(votes.counts, votes.noise, votes.feature_noise, alpha=level, **about)
+        certificate = with_features(certificate, joint, votes.noise)
     return replace(certificate, alpha=float(alpha), seed=votes.seed)
 
 
-def _with_features(certificate: Certificate, votes: Votes, alpha: float) -> Certificate:
-    """A certificate against flips, and the joint bound read from the same votes at ``alpha``: what either guarantees."""
-    assert votes.feature_noise is not None
-    assert votes.graph.node_features is not None
-    joint = joint_bound.from_counts(
-        votes.counts,
-        votes.noise,
-        votes.feature_noise,
-        categories=votes.graph.node_features.shape[1],
-        limits=(votes.graph.max_adds, votes.graph.max_removes),
-        feature_room=votes.feature_noise.room(votes.graph.node_features),
-        alpha=alpha,
-    )
+def with_features(certificate: Certificate, joint: joint_bound.JointReading, noise: EdgeNoise) -> Certificate:
+    """A certificate against flips, and the joint bound read from the same votes: what either guarantees."""
     radius, grid = max(certificate.radius, joint.radius), joint.grid
     if certificate.radius >= 0:
         flips = np.ones(1 + min(certificate.radius, GRID_LIMIT - 1), dtype=np.bool_)
-        grid = joint_bound.with_edges(grid, flips if votes.noise.symmetric else certificate.grid)
+        grid = joint_bound.with_edges(grid, flips if noise.symmetric else certificate.grid)
     grid.flags.writeable = False
     return replace(
         certificate,
@@ -258,6 +281,13 @@ def _with_features(certificate: Certificate, votes: Votes, alpha: float) -> Cert
     )
 
 
+def about_features(graph: Graph, noise: FeatureNoise) -> dict[str, Any]:
+    """What the joint bound needs to know of a graph, as the arguments of :func:`joint_bound.joint_reading`."""
+    assert graph.node_features is not None
+    room = {"limits": (graph.max_adds, graph.max_removes), "feature_room": noise.room(graph.node_features)}
+    return {"categories": graph.node_features.shape[1], **room}
+
+
 def certify_counts(
     counts: ArrayLike,
     noise: EdgeNoise,
@@ -269,7 +299,7 @@ def certify_counts(
     """A certificate from class counts that come from elsewhere.
 
     The counts must be the votes of independent samples under exactly this noise, one entry per declared class, including classes
-    without a vote.
+    without a vote. With the graph, the grid ends where it has no more pairs; alpha and method are those of :func:`certify_votes`.
 
     >>> certify_counts([9990, 10], EdgeNoise(keep=0.8)).radius
     5

@@ -13,6 +13,7 @@ direction that makes the certificate smaller. ``docs/theory.md`` has the proofs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -102,6 +103,7 @@ def _checked_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np
 
 
 _CACHED_LEVELS = 64
+_TOGETHER = 256  # shares whose grids are computed at a time
 
 
 def _margin(flips: int) -> float:
@@ -332,7 +334,9 @@ def _slack_radius(
 def certified_grid(
     p_lower: float, noise: EdgeNoise, max_adds: int, max_removes: int, p_upper: float | None = None
 ) -> NDArray[np.bool_]:
-    """Which attacks a vote share withstands: bool ``[max_adds + 1, max_removes + 1]``.
+    """Which attacks a vote share of at least ``p_lower`` withstands under this noise: bool ``[max_adds + 1, max_removes + 1]``.
+
+    ``p_upper`` bounds the share of the strongest rival from above; by default all other votes are taken for its own.
 
     >>> certified_grid(0.95, EdgeNoise(add=0.1, remove=0.4), 2, 2).astype(int).tolist()
     [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
@@ -340,27 +344,31 @@ def certified_grid(
     for name, value in (("max_adds", max_adds), ("max_removes", max_removes)):
         checked_count(value, name, 0, "a number of edges")
     miss = _miss(_checked_single(p_lower, "p_lower"))
-    rival = miss if p_upper is None else np.minimum(miss, _checked_single(p_upper, "p_upper"))
-    levels = _levels(noise)
+    rival = miss if p_upper is None else _checked_single(p_upper, "p_upper")
+    return _grids(miss.reshape(1), rival.reshape(1), noise, max_adds, max_removes)[0]
 
-    def sound(flips: int) -> NDArray[np.bool_]:
-        if flips == 0:
-            return np.array([bool(miss < 0.5) or bool(1 - miss > rival)])
-        by_share = levels.slacks(flips) > miss
-        if by_share.all() or rival >= miss:
-            return np.asarray(by_share)
-        regions = levels.regions(flips)
-        return np.asarray(by_share | (regions.lower(miss) + regions.lower(rival) > 1))
 
-    grid = np.zeros((max_adds + 1, max_removes + 1), dtype=np.bool_)
-    for flips in range(max_adds + max_removes + 1):
+def _grids(miss: FloatArray, rival: FloatArray, noise: EdgeNoise, max_adds: int, max_removes: int) -> NDArray[np.bool_]:
+    """As :func:`certified_grid`, for many shares ``1 - miss`` and bounds on their rivals, ``[K]`` each: ``[K, ...]``."""
+    levels, rival = _levels(noise), np.minimum(miss, rival)
+    grids = np.zeros((len(miss), max_adds + 1, max_removes + 1), dtype=np.bool_)
+    grids[:, 0, 0] = (miss < 0.5) | (1 - miss > rival)
+    for flips in range(1, max_adds + max_removes + 1):
         adds = np.arange(max(0, flips - max_removes), min(flips, max_adds) + 1)
-        cells = sound(flips)
-        grid[adds, flips - adds] = cells[0] if noise.symmetric else cells[adds]
-        if not grid[adds, flips - adds].any():
+        # a cell counts if all smaller cells are certified too
+        ready = (grids[:, adds - 1, flips - adds] | (adds == 0)) & (grids[:, adds, flips - adds - 1] | (adds == flips))
+        adds, ready = adds[ready.any(axis=0)], ready[:, ready.any(axis=0)]
+        if not len(adds):
             break
-    # a cell counts if all smaller cells are certified too
-    return np.logical_and.accumulate(np.logical_and.accumulate(grid, axis=0), axis=1)
+        cells = np.zeros(1, dtype=np.int64) if noise.symmetric else adds
+        sound = levels.slacks(flips)[cells, None] > miss
+        open_ = np.flatnonzero((rival < miss) & ready.any(axis=1) & ~sound.all(axis=0))
+        if len(open_):
+            regions = levels.regions(flips)
+            part = _Regions(regions.x[cells], regions.y[cells])
+            sound[:, open_] |= part.lower(miss[open_]) + part.lower(rival[open_]) > 1
+        grids[:, adds, flips - adds] = sound.T & ready
+    return grids
 
 
 def slack(noise: EdgeNoise, adds: int, removes: int) -> float:
@@ -370,42 +378,54 @@ def slack(noise: EdgeNoise, adds: int, removes: int) -> float:
 
 
 def certify_shares(
-    label: int | None,
-    p_lower: float,
-    p_upper: float | None,
+    labels: Sequence[int | None],
+    p_lower: FloatArray,
+    p_upper: FloatArray | None,
     counts: NDArray[np.int64],
     noise: EdgeNoise,
     limits: tuple[int, int],
     *,
     method: str,
     alpha: float,
-) -> Certificate:
-    """The certificate that bounds on the shares give; abstains without a label or if ``r = 0`` is not certified.
+) -> list[Certificate]:
+    """The certificates that bounds on shares ``[K]`` give, for votes ``[K, C]`` on the same graph.
 
-    ``limits`` are the additions and removals that the graph offers.
+    One without a label, or for which ``r = 0`` is not certified, abstains. ``limits`` are the additions and removals that the
+    graph offers.
     """
     max_adds, max_removes = limits
-    withstood, grid = -1, np.zeros((0, 0), dtype=np.bool_)
-    if label is not None:
-        withstood = int(bounded_radius(p_lower, noise, p_upper, max_adds=max_adds, max_removes=max_removes))
-    if withstood >= 0 and noise.symmetric:
-        grid = up_to(withstood, max_adds, max_removes)
-    elif withstood >= 0:
-        grid = certified_grid(p_lower, noise, min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1), p_upper)
-    return Certificate(
-        label=label if withstood >= 0 else None,
-        radius=withstood,
-        method=method,
-        alpha=alpha,
-        samples=int(counts.sum()),
-        counts=tuple(counts.tolist()),
-        p_lower=p_lower,
-        p_upper=1 - p_lower if p_upper is None else min(p_upper, 1 - p_lower),
-        noise=noise,
-        num_slots=max_adds + max_removes,
-        grid=cut_grid(grid),
-        votes_radius=withstood,
-    )
+    named = np.array([label is not None for label in labels], dtype=np.bool_)
+    rivals = None if p_upper is None else p_upper[named]
+    radii = np.full(len(named), -1)
+    radii[named] = bounded_radius(p_lower[named], noise, rivals, max_adds=max_adds, max_removes=max_removes)
+    room = min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1)
+    largest, miss = 1 - p_lower if p_upper is None else np.minimum(p_upper, 1 - p_lower), _miss(p_lower)
+
+    certificates = []
+    for place, label in enumerate(labels):
+        if place % _TOGETHER == 0 and not noise.symmetric:
+            part = slice(place, place + _TOGETHER)
+            grids = _grids(miss[part], (miss if p_upper is None else p_upper)[part], noise, *room)
+        withstood, grid = int(radii[place]), np.zeros((0, 0), dtype=np.bool_)
+        if withstood >= 0:
+            grid = up_to(withstood, *limits) if noise.symmetric else grids[place % _TOGETHER]
+        certificates.append(
+            Certificate(
+                label=label if withstood >= 0 else None,
+                radius=withstood,
+                method=method,
+                alpha=alpha,
+                samples=int(counts[place].sum()),
+                counts=tuple(counts[place].tolist()),
+                p_lower=float(p_lower[place]),
+                p_upper=float(largest[place]),
+                noise=noise,
+                num_slots=max_adds + max_removes,
+                grid=cut_grid(grid),
+                votes_radius=withstood,
+            )
+        )
+    return certificates
 
 
 def from_counts(counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, limits: tuple[int, int]) -> Certificate:
@@ -416,12 +436,21 @@ def from_counts(counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, li
     there are: only the largest bound is used, and it is below the largest share only if the bound for that one (fixed) class is.
     With two classes the rival's share is one minus the top class's, which gets ``0.9 alpha``.
     """
-    samples, several = int(counts.sum()), len(counts) > 2
-    top, second = (int(label) for label in np.argsort(-counts, kind="stable")[:2])
-    label = top if label_pvalue(counts[top], counts[second]) <= 0.1 * alpha else None
-    p_lower = float(lower_bound(counts[top], samples, failure_prob=(0.8 if several else 0.9) * alpha))
-    p_upper = float(upper_bound(counts[second], samples, failure_prob=0.1 * alpha)) if several else None
-    return certify_shares(label, p_lower, p_upper, counts, noise, limits, method="votes", alpha=alpha)
+    return many_from_counts(counts[None], noise, alpha=alpha, limits=limits)[0]
+
+
+def many_from_counts(
+    counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, limits: tuple[int, int]
+) -> list[Certificate]:
+    """As :func:`from_counts`, for votes ``[K, C]``; each certificate holds with probability ``1 - alpha``."""
+    samples, several = counts.sum(axis=1), counts.shape[1] > 2
+    leaders = np.argsort(-counts, axis=1, kind="stable")[:, :2]
+    top, second = np.take_along_axis(counts, leaders, axis=1).T
+    sure = label_pvalue(top, second) <= 0.1 * alpha
+    labels = [label if known else None for label, known in zip(leaders[:, 0].tolist(), sure.tolist(), strict=True)]
+    p_lower = lower_bound(top, samples, failure_prob=(0.8 if several else 0.9) * alpha)
+    p_upper = upper_bound(second, samples, failure_prob=0.1 * alpha) if several else None
+    return certify_shares(labels, p_lower, p_upper, counts, noise, limits, method="votes", alpha=alpha)
 
 
 def _miss(share: FloatArray) -> FloatArray:

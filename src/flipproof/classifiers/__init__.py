@@ -31,7 +31,7 @@ def as_classifier(
         num_classes: Declared classes.
         features: Node features computed on every noisy graph, see :func:`flipproof.classifiers.features.as_features`; by default
             the graph's own, or the degree of graphs that have none.
-        convention: ``pyg``, ``dense`` or ``data`` for a torch module; inferred from its ``forward`` by default.
+        convention: ``pyg``, ``dense``, ``data`` or ``nodes`` for a torch module; inferred from its ``forward`` by default.
         memory: Bytes that noisy copies and the model's work on them may take at once.
         edge_features: Makes the ``edge_attr`` of a PyG module from the features of the two ends of every edge.
         feature_noise: Noise on the graph's own features.
@@ -81,6 +81,10 @@ def as_classifier(
         )
     settings: dict[str, Any] = {"num_classes": num_classes, "features": hook, "memory": memory}
     settings["feature_noise"] = feature_noise
+    if convention == "nodes":
+        from flipproof.classifiers.node_model import NodeClassifier
+
+        return NodeClassifier(model, **settings)
     if convention == "dense":
         return (LookupClassifier if hasattr(model, "on_degrees") else DenseClassifier)(model, **settings)
     from flipproof.classifiers.translation import TranslatedClassifier  # needs PyG, which takes a while

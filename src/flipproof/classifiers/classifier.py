@@ -361,7 +361,8 @@ class Classifier(ABC):
         if scores.shape != (size, self.num_classes):
             raise InputError(
                 f"the model must return logits [graphs, num_classes] = [{size}, {self.num_classes}]; got shape "
-                f"{list(scores.shape)} (check num_classes, and that the model pools nodes into one row per graph; a binary "
+                f"{list(scores.shape)} (check num_classes, and that the model pools nodes into one row per graph, or "
+                "use certify_nodes for a row per node; a binary "
                 "model may also return one logit per graph)"
             )
         if np.isnan(scores).any():

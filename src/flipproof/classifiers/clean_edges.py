@@ -27,6 +27,7 @@ Ints = NDArray[np.int64]
 _NODES = 20_000  # on which columns are compared; beyond that, graphs are sampled
 _PARTNERS = 16  # nodes of the same graph with which each is compared
 _EXCEPTIONS, _OF_MINORITY = 0.01, 0.1  # of all, and of the nodes with the rarer of two values
+_PROJECTIONS, _NEAR = 64, 0.9  # vectors at a distance of 0.015 are at one of 0.1 at most after them
 _COUNTS = 3  # the first quantities have few values
 _EXACT = 1e-4  # share of the variance that rounding leaves
 _VALENCE, _GRAPHS, _HOLDERS = 6, 20, 5  # see _Nodes.too_few
@@ -42,7 +43,7 @@ def refuse_clean_edges(graphs: Sequence[Graph], names: Sequence[str] = ()) -> No
     for width in dict.fromkeys(filter(None, widths)):
         same = graphs if len(set(widths)) == 1 else None  # graphs of a large data set are not all built at once
         alike = same or [graph for graph, own in zip(graphs, widths, strict=True) if own == width]
-        if max(graph.num_nodes for graph in alike) < 4 or not any(graph.num_edges for graph in alike):
+        if max(graph.num_nodes for graph in alike) < 3 or not any(graph.num_edges for graph in alike):
             continue  # too little to tell
         nodes = _Nodes(alike[:: -(-sum(graph.num_nodes for graph in alike) // _NODES)])
         tests = (_degrees, _quantity, _linear, _adjacency_rows)
@@ -131,7 +132,8 @@ def _degrees(nodes: _Nodes) -> Iterator[tuple[int, str]]:
             one_hot = kinds == np.arange(low, cut + 1)[:, None]
             if len(np.unique(kinds)) < (2 if cut == degrees.max() else 3) or len(one_hot) < 3:
                 continue
-            for start in range(len(columns) - len(one_hot) + 1):
+            alike = columns[: len(columns) - len(one_hot) + 1].sum(axis=1) == one_hot[0].sum()
+            for start in np.flatnonzero(alike).tolist():
                 if all(np.array_equal(*rows) for rows in zip(columns[start:], one_hot, strict=False)):
                     yield start, "the first of the degrees, one-hot"
 
@@ -220,7 +222,9 @@ def _linear(nodes: _Nodes) -> Iterator[tuple[int, str]]:
     judged = (distinct > 1) & open_graphs
     freedom = np.maximum(0, distinct - 3)
     for name, matrix in matrices.items():
-        for source, image in enumerate(nodes.standardised((matrix @ nodes.columns.T).T)):
+        images = nodes.standardised((matrix @ nodes.columns.T).T)
+        for source in _near(plain, images) if len(nodes.sizes) == 1 else range(len(images)):
+            image = images[source]
             hits = judged & (nodes.sums(plain * image) ** 2 > 1 - _EXACT)
             enough = -np.log(_EXACT) / 2 * (freedom * hits).sum(axis=1) > nodes.needed(len(matrices) * len(plain))
             for column in np.flatnonzero(enough & (hits.sum(axis=1) >= 0.9 * judged.sum(axis=1))):
@@ -228,13 +232,30 @@ def _linear(nodes: _Nodes) -> Iterator[tuple[int, str]]:
                 yield int(column), f"a multiple of the {name} of {of}"
 
 
+def _near(columns: Floats, images: Floats) -> list[int]:
+    """Which of the images, of mean 0 and length 1 as the columns are, could be a multiple of one of them.
+
+    Both are projected at random: vectors that differ by no more than :data:`_EXACT` allows stay together.
+    """
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (columns.shape[1], _PROJECTIONS))
+    one, other = (part @ signs for part in (columns, images))
+    one, other = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-300) for part in (one, other))
+    return [int(place) for place in np.flatnonzero((np.abs(one @ other.T) > _NEAR).any(axis=0))]
+
+
 def _adjacency_rows(nodes: _Nodes) -> Iterator[tuple[int, str]]:
     """Neighbouring columns that are non-zero where there are walks of one step, or two, to node j in column ``start + j``."""
+    filled = np.concatenate([[0], np.cumsum(np.count_nonzero(nodes.columns, axis=1))])
     width, loops = len(nodes.columns), sparse.eye_array(len(nodes.owner))
     spans = [(first, first + size) for first, size in zip(nodes.starts, nodes.sizes, strict=True)][:20]
     for matrix in (nodes.adjacency, nodes.adjacency + loops, nodes.adjacency @ nodes.adjacency):
+        walked = np.concatenate([[0], np.cumsum(np.diff(matrix.tocsc().indptr))])
         for start in range(width - 3):
             evidence = 0.0
+            if len(spans) == 1 == len(nodes.sizes):  # unlike numbers tell a large graph's apart at once
+                number = walked[min(len(nodes.owner), width - start)]
+                if abs(filled[min(start + len(nodes.owner), width)] - filled[start] - number) > _EXCEPTIONS * number:
+                    continue
             for first, last in spans:
                 stop = min(last, first + width - start)
                 walks = matrix[first:last, first:stop].toarray() > 0

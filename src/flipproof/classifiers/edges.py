@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.graphs import pairs_of_slots
 from flipproof.noise import NoisyBatch
 
-MOST_NODES = 500
-"""Graphs up to this size were measured to be faster with lists than with matrices or messages."""
+_ROWS = 256  # of nodes that are worked on at a time: they stay in the nearest caches
 
 RowMap = tuple[Tensor, Tensor | None]
 """Weight ``[k, d]`` and bias ``[k]`` of a linear map of rows."""
@@ -64,7 +62,7 @@ class Rows(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; no entries if all are 1."""
+    """``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; no source or entry: 1."""
 
     target: NDArray[Any]
     source: NDArray[Any]
@@ -88,9 +86,8 @@ class NeighbourLists:
         self._kernels: Any = kernels
         self.copies, self.num_nodes, self.dtype = batch.size, batch.num_nodes, dtype
         self._normalised: dict[float, Matrix] = {}
-        states, first, second = _states(batch)
-        self._ends, self._degrees, *lists = self._kernels.listed(states, first, second, self.num_nodes)
-        self._lists = (*lists, self.num_nodes)
+        self._lists = (*batch.neighbours, batch.num_nodes)
+        self._degrees = np.diff(batch.neighbours.starts)
 
     def nodes(self, x: Tensor) -> Tensor:
         """``[B * n, d]`` as ``[B, n, d]``."""
@@ -101,17 +98,17 @@ class NeighbourLists:
         """As rows, ``[B * n, 1]``."""
         return torch.from_numpy(self._degrees).to(self.dtype).unsqueeze(1)
 
-    def pair_index(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``first[degree]`` plus the sum of the neighbours' degrees, for every node."""
-        index: NDArray[np.int64] = self._kernels.sums(self._ends, self._degrees)
-        index += first[self._degrees]
-        return index
+    def pairs_of_degrees(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """For every node the place of its pair: degree, and sum of the neighbours' degrees; and these numbers of every pair."""
+        around = self._kernels.sums(*self._lists, self._degrees)
+        places, pairs = self._kernels.distinct(self._degrees, around)
+        return places, *pairs.T
 
     def gathering(self, how: str, *, itself: Any = 0.0) -> Matrix:
         """The matrix whose product with rows is their mean or sum over the neighbours; plus ``itself`` times every row."""
         ones = torch.ones(self.num_nodes, dtype=self.dtype)
         shares = 1 / self._every_degree.clamp(min=1) if how == "mean" else ones
-        return self._by_degree(shares, ones, ones * itself)
+        return self._by_degree(shares, None, ones * itself)
 
     def normalised(self, loop: float) -> Matrix:
         """``D^-1/2 (A + loop I) D^-1/2``; ``D`` holds the row sums of ``A + loop I``."""
@@ -130,37 +127,27 @@ class NeighbourLists:
         np.exp(entries, out=entries)
         np.exp(own, out=own)
         self._kernels.attend(entries, own, self._lists[0])
-        ones = np.ones_like(own)
-        return Matrix(ones, ones, own, entries)
+        return Matrix(np.ones_like(own), own[:0], own, entries)
 
     @property
     def _every_degree(self) -> Tensor:
         return torch.arange(self.num_nodes, dtype=self.dtype)
 
-    def _by_degree(self, *tables: Tensor) -> Matrix:
+    def _by_degree(self, target: Tensor, source: Tensor | None, own: Tensor) -> Matrix:
         """A matrix whose factors follow from degrees."""
-        target, source, own = (_array(table).take(self._degrees) for table in tables)
-        return Matrix(target, source, own, target[:0])
+        tables = (target, target[:0] if source is None else source, own)
+        at_target, at_source, at_own = (
+            _array(table).take(self._degrees) if len(table) else _array(table) for table in tables
+        )
+        return Matrix(at_target, at_source, at_own, at_target[:0])
 
-    def product(self, matrix: Matrix, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
-        """``matrix @ rows + added`` for every graph, and what follows: ``[B * n, d]``, or ``[B, d]`` where nodes are pooled."""
-        width, terms = self._terms(matrix, rows, added)
-        out = self._empty(ending, width)
-        self._kernels.mix(*terms, ending.relu, bool(ending.pool), out)
-        return self._ended(out, width, ending)
+    def product(
+        self, matrix: Matrix, rows: Any, added: Any = None, ending: Ending = NO_ENDING, *, layer: RowMap | None = None
+    ) -> Tensor:
+        """``matrix @ rows + added`` for every graph, and what follows: ``[B * n, d]``, or ``[B, d]`` where nodes are pooled.
 
-    def perceptron(self, matrix: Matrix, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
-        """As :meth:`product` with a ReLU, then a linear layer and what follows."""
-        (before, terms), (width, expected) = self._terms(matrix, rows, added), linear.weight.shape
-        if before != expected:
-            raise ValueError(f"rows have {before} columns, and the linear layer takes {expected}")
-        bias = torch.zeros(width, dtype=self.dtype) if linear.bias is None else linear.bias
-        weights, out = (self._wide(linear.weight.mT), self._wide(bias.unsqueeze(0))), self._empty(ending, width)
-        self._kernels.perceptron(*terms, *weights, ending.relu, bool(ending.pool), out)
-        return self._ended(out, width, ending)
-
-    def _terms(self, matrix: Matrix, rows: Any, added: Any) -> tuple[int, tuple[Any, ...]]:
-        """The number of columns of a product, and what it is made of, as kernels take it."""
+        With a ``layer``, a ReLU and this linear map go before the ending.
+        """
         rows = self._as_rows(rows)
         width = rows.table.shape[1]
         plus = self._as_rows(torch.zeros(width, dtype=self.dtype) if added is None else added)
@@ -173,13 +160,24 @@ class NeighbourLists:
             rise, factor = table[:0], table[0, :0]
         else:
             rise, factor = self._wide(rows.rise), _array(rows.factor)
+        linear = table[:0], table[:0]
+        if layer is not None:
+            weight, bias = layer
+            if width != weight.shape[1]:
+                raise ValueError(f"rows have {width} columns, and the linear layer takes {weight.shape[1]}")
+            width = len(weight)
+            bias = torch.zeros(width, dtype=self.dtype) if bias is None else bias
+            linear = self._wide(weight.mT), self._wide(bias.unsqueeze(0))
+        goals = self.copies if ending.pool else self.copies * self.num_nodes
+        make = torch.zeros if ending.pool else torch.empty
+        out = make(goals, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
         by_node = (table, rise, rows.places, factor), (self._wide(plus.table), plus.places)
-        return width, (self._lists, tuple(matrix), *by_node)
-
-    def _empty(self, ending: Ending, width: int) -> NDArray[Any]:
-        """Where rows go, or their sums."""
-        rows = self.copies if ending.pool else self.copies * self.num_nodes
-        return torch.empty(rows, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
+        room = torch.empty(
+            1 + self.num_nodes * max(1, _ROWS // self.num_nodes), table.shape[1], dtype=self.dtype
+        ).numpy()
+        self._kernels.mix(self._lists, tuple(matrix), *by_node, linear, ending.relu, bool(ending.pool), room, out)
+        result = torch.from_numpy(out)[:, :width].contiguous()
+        return result.div_(self.num_nodes) if ending.pool == "mean" else result
 
     def _wide(self, rows: Tensor) -> NDArray[Any]:
         """Rows with as many columns as kernels add at once, or a multiple."""
@@ -188,10 +186,6 @@ class NeighbourLists:
         missing = -rows.shape[1] % self._kernels.LANES
         return _array(torch.nn.functional.pad(rows, (0, missing)) if missing else rows)
 
-    def _ended(self, out: NDArray[Any], width: int, ending: Ending) -> Tensor:
-        result = torch.from_numpy(out)[:, :width].contiguous()
-        return result.div_(self.num_nodes) if ending.pool == "mean" else result
-
     def sums(self, matrix: Matrix, values: Tensor) -> Tensor:
         """``matrix @ values`` for one number per node, ``[B * n]``."""
         self._check(values)
@@ -199,7 +193,7 @@ class NeighbourLists:
         if len(matrix.entries):
             sums = self._kernels.weighted_sums(*self._lists, matrix.entries, numbers)
         else:
-            sums = self._kernels.sums(self._ends, matrix.source * numbers)
+            sums = self._kernels.sums(*self._lists, matrix.source * numbers if len(matrix.source) else numbers)
         sums *= matrix.target
         sums += matrix.own * numbers
         return torch.from_numpy(sums)
@@ -241,28 +235,6 @@ class NeighbourLists:
         """Compiled loops do not look whether there is a row for every node."""
         if len(rows) != self.copies * self.num_nodes:
             raise ValueError(f"there must be {self.copies * self.num_nodes} rows of nodes; got {len(rows)}")
-
-
-def _states(batch: NoisyBatch) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-    """States of slots ``[B, N]``, frozen edges last, and the two nodes of every slot."""
-    nodes = batch.num_nodes
-    if batch.states is None:
-        states = np.zeros((batch.size, nodes * (nodes - 1) // 2), dtype=np.bool_)
-        lists = batch.edge_lists()
-        states[lists.sample, lists.slot] = True
-        return states, *_ends(nodes, np.arange(states.shape[1]).tobytes())
-    assert batch.slots is not None
-    states, frozen = np.ascontiguousarray(batch.states), batch.frozen_edges
-    if len(frozen):
-        states = np.concatenate([states, np.ones((batch.size, len(frozen)), dtype=np.bool_)], axis=1)
-    return states, *_ends(nodes, batch.slots.tobytes() + frozen.tobytes())
-
-
-@lru_cache(maxsize=64)
-def _ends(nodes: int, slots: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The two nodes of every slot."""
-    first, second = np.ascontiguousarray(pairs_of_slots(np.frombuffer(slots, np.int64), nodes).T)
-    return first, second
 
 
 def _array(values: Tensor) -> NDArray[Any]:

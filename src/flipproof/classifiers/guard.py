@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray
-from flipproof.noise import EdgeNoise, FeatureNoise, NoisyBatch, SampleStream, SlotLists
+from flipproof.graphs import Graph, IntArray, pairs_of_slots
+from flipproof.noise import EdgeNoise, FeatureNoise, Neighbours, NoisyBatch, SampleStream, SlotLists
 
 if TYPE_CHECKING:
     from flipproof.classifiers.classifier import Classifier
@@ -208,9 +208,9 @@ def nodes_batch(graph: Graph, noise: EdgeNoise, feature_noise: FeatureNoise | No
     rows, rng = _rows(bare.num_nodes, bare.num_slots, _BETWEEN), np.random.default_rng(bare.num_nodes)
 
     def noisy(places: IntArray) -> IntArray:
-        edges = np.zeros(bare.num_slots, dtype=np.bool_)
-        edges[places] = True
-        return np.flatnonzero(edges ^ (rng.random(len(edges)) < np.where(edges, noise.p_remove, noise.p_add)))
+        kept = places[rng.random(len(places)) >= noise.p_remove]
+        added = rng.choice(bare.num_slots, rng.binomial(bare.num_slots, noise.p_add), replace=False)
+        return np.union1d(kept, np.setdiff1d(added, places))
 
     full, sparse, star = rows[1], rows[-_BETWEEN - 1], np.arange(bare.num_nodes - 1)  # slots are numbered row by row
     return _with_trial(_batch(bare, [*rows, *map(noisy, (sparse, full, star))]), feature_noise)
@@ -239,8 +239,9 @@ def delicate(batch: NoisyBatch) -> NDArray[np.bool_]:
 
     All nodes then look alike, and layers that normalise divide what rounding left of their differences by itself.
     """
-    ends = batch.edge_index()[0][0]
-    degrees = np.bincount(ends, minlength=batch.size * batch.num_nodes).reshape(batch.size, -1)
+    sample, slot = batch.edge_lists()
+    ends = pairs_of_slots(slot, batch.num_nodes) + sample[:, None] * batch.num_nodes
+    degrees = np.bincount(ends.ravel(), minlength=batch.size * batch.num_nodes).reshape(batch.size, -1)
     regular: NDArray[np.bool_] = degrees.min(axis=1) == degrees.max(axis=1)
     return regular & (not regular.all())
 
@@ -270,10 +271,10 @@ def _batch(graph: Graph, rows: Sequence[IntArray]) -> NoisyBatch:
         return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, graph.slots, frozen, states, None)
     if len(graph.frozen_slots):  # else a place is a slot, and the list of all slots of a large graph is not built
         rows = [graph.slots[places] for places in rows]
-    everything = [np.sort(np.concatenate([slots, frozen])) for slots in rows]
+    everything = [np.concatenate([slots, frozen]) for slots in rows]
     sample = np.repeat(np.arange(len(rows)), [len(slots) for slots in everything])
-    lists = SlotLists(sample, np.concatenate(everything))
-    return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, None, frozen, None, lists)
+    listed = Neighbours.of(SlotLists(sample, np.concatenate(everything)), len(rows), graph.num_nodes)
+    return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, None, frozen, None, listed)
 
 
 class Guard:

@@ -3,7 +3,7 @@
 Sums are made in a fixed order, one graph after the other: an answer does not depend on the batch, to the last bit. Only
 :mod:`flipproof.classifiers.edges` imports this module, when the first batch comes: compiling takes a while.
 
-Shapes: ``B`` graphs of ``n`` nodes, nodes numbered ``b n + i``. The edges of all graphs are ``ends [E, 2]``, numbered so too. The
+Shapes: ``B`` graphs of ``n`` nodes, nodes numbered ``b n + i``. The
 neighbours of node ``r`` are ``neighbours[starts[r] : starts[r + 1]]``, numbered within their graph.
 """
 
@@ -21,7 +21,7 @@ from flipproof.compiling import compiled
 LANES = 64
 """Columns that are added at once; rows must have a multiple of it."""
 
-_AT_A_TIME = 16  # graphs
+_AT_A_TIME = 32  # nodes
 
 
 # ---- several columns at once, in registers: numba has no such type, and its plain loops are less than half as fast --------
@@ -66,15 +66,25 @@ def _store(typing: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
 
 
 @intrinsic
+def _zeros(typing: Any, array: Any) -> Any:
+    def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), [0.0] * LANES)
+
+    return _Lanes(array.dtype)(array), make
+
+
+@intrinsic
 def _plus_times(typing: Any, lanes: Any, weight: Any, others: Any) -> Any:
-    """``lanes + weight * others``, rounded twice: the same on every processor."""
+    """``lanes + weight * others``, rounded once where the processor can."""
 
     def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kind, number = values[0].type, ir.IntType(32)
         nothing = ir.Constant(kind, ir.Undefined)
         single = builder.insert_element(nothing, values[1], number(0))
         weights = builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(number, LANES), [0] * LANES))
-        return builder.fadd(values[0], builder.fmul(weights, values[2]))
+        name = f"llvm.fmuladd.v{LANES}{kind.element.intrinsic_name}"
+        fused = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+        return builder.call(fused, [weights, values[2], values[0]])
 
     return lanes(lanes, lanes.number, others), make
 
@@ -123,62 +133,61 @@ def _lowest(typing: Any, word: Any) -> Any:
 
 
 @compiled
-def listed(states: Any, first: Any, second: Any, nodes: Any) -> Any:
-    """Ends, degrees, starts and neighbours of graphs with these states of slots ``[B, N]``, between these nodes ``[N]``."""
-    copies, slots = states.shape
-    degrees = np.zeros(copies * nodes, np.int64)
-    starts = np.zeros(copies * nodes + 1, np.int64)
-    total = 0
-    for row in states:
-        for state in row:
-            total += state
-    ends, neighbours = np.empty((total, 2), np.int32), np.empty(2 * total, np.int32)
-    chosen, place = np.empty(slots + 1, np.int64), np.empty(nodes, np.int64)
-    edge = start = 0
-    for copy in range(copies):
-        base, count = copy * nodes, 0
-        for slot in range(slots):  # without a branch: states are random
-            chosen[count] = slot
-            count += states[copy, slot]
-        for slot in chosen[:count]:
-            u, v = base + first[slot], base + second[slot]
-            ends[edge, 0], ends[edge, 1] = u, v
-            edge += 1
-            degrees[u] += 1
-            degrees[v] += 1
-        for node in range(nodes):
-            place[node] = start
-            start += degrees[base + node]
-            starts[base + node + 1] = start
-        for slot in chosen[:count]:
-            u, v = first[slot], second[slot]
-            neighbours[place[u]] = v
-            neighbours[place[v]] = u
-            place[u] += 1
-            place[v] += 1
-    return ends, degrees, starts, neighbours
-
-
-@compiled
-def sums(ends: Any, values: Any) -> Any:
+def sums(starts: Any, neighbours: Any, nodes: Any, values: Any) -> Any:
     """The sum of the values of every node's neighbours."""
-    out = np.zeros_like(values)
-    for edge in range(len(ends)):
-        u, v = ends[edge, 0], ends[edge, 1]
-        out[u] += values[v]
-        out[v] += values[u]
+    out = np.empty_like(values)
+    most = _AT_A_TIME * nodes
+    running = np.empty(most + 1, np.float64)  # a loop per node, of unforeseeable length, would take three times as long
+    for base in range(0, len(values), nodes):
+        for first in range(base, base + nodes, _AT_A_TIME):
+            last = min(first + _AT_A_TIME, base + nodes)
+            begin, total = starts[first], 0.0
+            running[0] = total
+            for place in range(begin, starts[last]):
+                total += values[base + neighbours[place]]
+                running[place - begin + 1] = total
+            for node in range(first, last):
+                out[node] = running[starts[node + 1] - begin] - running[starts[node] - begin]
     return out
 
 
 @compiled
 def weighted_sums(starts: Any, neighbours: Any, nodes: Any, entries: Any, values: Any) -> Any:
     """The same with an entry for every neighbour."""
-    out = np.zeros_like(values)
+    out = np.empty_like(values)
     for base in range(0, len(values), nodes):
         for node in range(base, base + nodes):
+            total = values.dtype.type(0)
             for place in range(starts[node], starts[node + 1]):
-                out[node] += entries[place] * values[base + neighbours[place]]
+                total += entries[place] * values[base + neighbours[place]]
+            out[node] = total
     return out
+
+
+@compiled
+def distinct(first: Any, second: Any) -> Any:
+    """For every pair of numbers its place among those that differ, and these in the order in which they come, ``[P, 2]``."""
+    size, width, count = 64, 1, 0
+    while size < 2 * len(first):
+        size *= 2
+    for number in second:
+        width = max(width, number + 1)
+    keys, place_of_key = np.full(size, -1, np.int64), np.empty(size, np.int64)
+    places, numbers = np.empty(len(first), np.int64), np.empty(len(first), np.int64)
+    for number in range(len(first)):
+        key = first[number] * width + second[number]
+        slot = key & (size - 1)
+        while keys[slot] != key:
+            if keys[slot] < 0:
+                keys[slot], place_of_key[slot], numbers[count] = key, count, number
+                count += 1
+                break
+            slot = (slot + 1) & (size - 1)
+        places[number] = place_of_key[slot]
+    pairs = np.empty((count, 2), np.int64)
+    for place in range(count):
+        pairs[place, 0], pairs[place, 1] = first[numbers[place]], second[numbers[place]]
+    return places, pairs
 
 
 @compiled
@@ -194,103 +203,114 @@ def pieces_of(values: Any, knots: Any) -> Any:
 
 
 @compiled
-def mix(lists: Any, matrix: Any, rows_by_node: Any, added_by_node: Any, relu: Any, pooled: Any, out: Any) -> None:
-    """The product of a matrix with rows, plus a row for every node, a ReLU if wanted; rows, or their sums over the nodes.
-
-    The matrix is ``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; without
-    ``entries`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first alone without a ``rise``.
-    The row that is added to it is ``added[added_index]``.
-    """
-    starts, neighbours, nodes = lists
-    target, source, own, entries = matrix
+def _send(first: Any, last: Any, source: Any, rows_by_node: Any, sent: Any) -> None:
+    """The rows that nodes ``first`` to ``last - 1`` send to their neighbours."""
     table, rise, index, factor = rows_by_node
-    added, added_index = added_by_node
-    width = table.shape[1]
-    rows, sent = np.empty((nodes, width), table.dtype), np.empty((nodes, width), table.dtype)
-    nothing = np.zeros((1, width), table.dtype)
-    for copy in range(len(own) // nodes):
-        base = copy * nodes
-        for column in range(0, width, LANES):
-            zero = _load(nothing, 0, column)
-            for node in range(nodes):
-                place = index[base + node]
-                row = _load(table, place, column)
-                if len(rise):
-                    row = _plus_times(row, factor[base + node], _load(rise, place, column))
-                _store(rows, node, column, row)
-                _store(sent, node, column, _plus_times(zero, source[base + node], row))
-            whole = zero
-            for node in range(nodes):
-                total = zero
-                if len(entries):
-                    for place in range(starts[base + node], starts[base + node + 1]):
-                        total = _plus_times(total, entries[place], _load(sent, neighbours[place], column))
-                else:
-                    for place in range(starts[base + node], starts[base + node + 1]):
-                        total = _plus(total, _load(sent, neighbours[place], column))
-                row = _load(added, added_index[base + node], column)
-                row = _plus_times(row, own[base + node], _load(rows, node, column))
-                row = _plus_times(row, target[base + node], total)
-                if relu:
-                    row = _rectified(row)
-                if pooled:
-                    whole = _plus(whole, row)
-                else:
-                    _store(out, base + node, column, row)
-            if pooled:
-                _store(out, copy, column, whole)
+    zero = _zeros(table)
+    for node in range(first, last):
+        place = index[node]
+        weight = source[node] if len(source) else table.dtype.type(1)
+        for column in range(0, table.shape[1], LANES):
+            row = _load(table, place, column)
+            if len(rise):
+                row = _plus_times(row, factor[node], _load(rise, place, column))
+            _store(sent, node - first, column, _plus_times(zero, weight, row))
 
 
 @compiled
-def perceptron(
+def _receive(
+    first: Any,
+    last: Any,
+    lists: Any,
+    matrix: Any,
+    sent: Any,
+    index: Any,
+    added_by_node: Any,
+    layer: Any,
+    relu: Any,
+    pooled: Any,
+    row_of_layer: Any,
+    out: Any,
+) -> None:
+    """What nodes ``first`` to ``last - 1``, of whole graphs, make of the rows ``sent[index]``."""
+    starts, neighbours, nodes = lists
+    target, source, own, entries = matrix
+    added, added_index = added_by_node
+    weights, bias = layer
+    width, through = sent.shape[1], len(weights) > 0
+    zero = _zeros(sent)
+    copy, begin = first // nodes, 0
+    for node in range(first, last):
+        if node - first == begin + nodes:
+            copy, begin = copy + 1, begin + nodes
+        goal = copy if pooled else node
+        for column in range(0, width, LANES):
+            total = zero
+            if len(entries):
+                for place in range(starts[node], starts[node + 1]):
+                    total = _plus_times(total, entries[place], _load(sent, index[begin + neighbours[place]], column))
+            else:
+                for place in range(starts[node], starts[node + 1]):
+                    total = _plus(total, _load(sent, index[begin + neighbours[place]], column))
+            row = _plus_times(_load(added, added_index[node], column), target[node], total)
+            if own[node] != 0:
+                weight = own[node] / source[node] if len(source) else own[node]
+                row = _plus_times(row, weight, _load(sent, index[node - first], column))
+            if relu or through:
+                row = _rectified(row)
+            if through:
+                _store(row_of_layer, 0, column, row)
+            else:
+                _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
+        if through:
+            for column in range(0, weights.shape[1], LANES):
+                row, rest = _load(bias, 0, column), zero
+                for part in range(0, width, LANES):
+                    left = _not_zero(_load(row_of_layer, 0, part))
+                    while left:  # two at a time: a sum waits for the one before it
+                        place = part + _lowest(left)
+                        left &= left - np.uint64(1)
+                        row = _plus_times(row, row_of_layer[0, place], _load(weights, place, column))
+                        other = part + _lowest(left) if left else place
+                        value = row_of_layer[0, other] if left else sent.dtype.type(0)
+                        left &= left - np.uint64(1)
+                        rest = _plus_times(rest, value, _load(weights, other, column))
+                row = _plus(row, rest)
+                if relu:
+                    row = _rectified(row)
+                _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
+
+
+@compiled
+def mix(
     lists: Any,
     matrix: Any,
     rows_by_node: Any,
     added_by_node: Any,
-    weights: Any,
-    bias: Any,
+    layer: Any,
     relu: Any,
     pooled: Any,
+    room: Any,
     out: Any,
 ) -> None:
-    """As :func:`mix` with a ReLU, then the rows' product with ``weights``, plus ``bias [1, d]``, and what follows."""
-    starts, neighbours, nodes = lists
-    target, source, own, entries = matrix
-    table, rise, index, factor = rows_by_node
-    added, added_index = added_by_node
-    rows = np.empty((_AT_A_TIME * nodes, table.shape[1]), table.dtype)
-    nothing = np.zeros((1, weights.shape[1]), weights.dtype)
-    for first in range(0, len(own) // nodes, _AT_A_TIME):
-        last = min(len(own) // nodes, first + _AT_A_TIME)
-        begin, end = first * nodes, last * nodes
-        mix(
-            (starts[begin : end + 1], neighbours, nodes),
-            (target[begin:end], source[begin:end], own[begin:end], entries),
-            (table, rise, index[begin:end], factor[begin:end]),
-            (added, added_index[begin:end]),
-            True,
-            False,
-            rows,
-        )
-        for column in range(0, weights.shape[1], LANES):
-            for copy in range(first, last):
-                whole = _load(nothing, 0, column)
-                for node in range(copy * nodes, copy * nodes + nodes):
-                    row = _load(bias, 0, column)
-                    for part in range(0, rows.shape[1], LANES):
-                        left = _not_zero(_load(rows, node - begin, part))
-                        while left:
-                            place = part + _lowest(left)
-                            row = _plus_times(row, rows[node - begin, place], _load(weights, place, column))
-                            left &= left - np.uint64(1)
-                    if relu:
-                        row = _rectified(row)
-                    if pooled:
-                        whole = _plus(whole, row)
-                    else:
-                        _store(out, node, column, row)
-                if pooled:
-                    _store(out, copy, column, whole)
+    """The product of a matrix with rows, plus a row for every node, and what follows; rows, or their sums over the nodes.
+
+    The matrix is ``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal, 0 where ``source``
+    is; without ``entries`` or ``source`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first
+    alone without a ``rise``. The row that is added to it is ``added[added_index]``. What follows is a ReLU, if wanted; where
+    ``layer`` has weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [1 + k n, d]`` is written over:
+    memory that torch allocates starts where a cache line does, and numba's often does not.
+    """
+    source, (table, rise, index, _), every = matrix[1], rows_by_node, len(matrix[2])
+    if len(source) == 0 and len(rise) == 0:
+        _receive(0, every, lists, matrix, table, index, added_by_node, layer, relu, pooled, room, out)
+        return
+    sent = room[1:]
+    itself = np.arange(len(sent))
+    for first in range(0, every, len(sent)):
+        last = min(every, first + len(sent))
+        _send(first, last, source, rows_by_node, sent)
+        _receive(first, last, lists, matrix, sent, itself, added_by_node, layer, relu, pooled, room, out)
 
 
 @compiled

@@ -13,10 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 import torch_geometric.nn as pyg
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -31,8 +29,6 @@ from flipproof.classifiers.edges import (
     state_of,
 )
 
-_MOST_NODES = 64  # beyond, pairs of degrees hardly repeat
-_ALL_PAIRS = 32  # nodes up to which rows of all pairs are computed at once
 _RELU: tuple[Any, ...] = (torch.nn.functional.relu, torch.relu, "relu", "relu_")
 
 
@@ -56,11 +52,16 @@ class Convolution(ABC):
         """The whole layer, sums over the neighbours first: cheaper where the layer widens."""
         return None
 
+    def widens(self, x: Tensor, lists: NeighbourLists) -> bool:
+        """Whether the sums would be wider after the linear maps, and rows differ from copy to copy."""
+        maps = self.maps()
+        return maps is not None and len(x) != lists.num_nodes and maps[0][0].shape[1] < maps[0][0].shape[0]
+
     def __call__(self, x: Tensor, lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
         """From rows ``[B * n, d]``, or ``[n, d]`` where all graphs share them, to ``[B * n, k]``, or ``[B, k]`` where pooled."""
-        maps, shared = self.maps(), len(x) == lists.num_nodes
-        if maps is None or (not shared and maps[0][0].shape[1] < maps[0][0].shape[0]):
-            result = self.gather_first(x.repeat(lists.copies, 1) if shared else x, lists)
+        maps = self.maps()
+        if maps is None or self.widens(x, lists):
+            result = self.gather_first(x.repeat(lists.copies, 1) if len(x) == lists.num_nodes else x, lists)
             if result is not None:
                 return lists.ended(result, ending)
         assert maps is not None
@@ -96,8 +97,10 @@ class _GCN(Weighing):
         # without edge weights PyG's loops weigh 1, improved or not
         return lists.normalised(1.0 if self.layer.add_self_loops else 0.0)
 
-    def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
-        return lists.product(self.matrix(None, lists), rows[0], self.layer.bias, ending)
+    def mix(
+        self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING, layer: RowMap | None = None
+    ) -> Tensor:
+        return lists.product(self.matrix(None, lists), rows[0], self.layer.bias, ending, layer=layer)
 
     def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor:
         return linear(lists.product(self.matrix(x, lists), x), self.layer.lin.weight, self.layer.bias)
@@ -156,7 +159,7 @@ class _GIN(Combining):
         first, *rest = self.layer.nn
         relu = bool(rest) and type(rest[0]) is torch.nn.ReLU
         if relu and len(rest) == 2 and _plain(rest[1]):
-            return lists.perceptron(matrix, rows[0], first.bias, rest[1], ending)
+            return lists.product(matrix, rows[0], first.bias, ending, layer=(rest[1].weight, rest[1].bias))
         values = lists.product(matrix, rows[0], first.bias, Ending(relu=relu))
         for part in rest[relu:]:
             values = part(values)
@@ -176,9 +179,11 @@ class _GraphConv(Combining):
         gathered, own = self.linears()
         return [(gathered.weight, None), *([] if own is None else [(own.weight, gathered.bias)])]
 
-    def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
+    def mix(
+        self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING, layer: RowMap | None = None
+    ) -> Tensor:
         added = rows[1] if len(rows) > 1 else self.linears()[0].bias
-        return lists.product(lists.gathering(self.layer.aggr), rows[0], added, ending)
+        return lists.product(lists.gathering(self.layer.aggr), rows[0], added, ending, layer=layer)
 
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
         first, own = self.linears()
@@ -284,7 +289,6 @@ class DegreeRows(torch.nn.Module):
         self._second: Any = second.convolution
         self._weights = [*self.parameters(), *self.buffers()]
         self._kept: tuple[Any, PiecewiseLinear | None] | None = None
-        self._pairs: tuple[Any, NDArray[np.int64], list[Tensor]] | None = None
 
     def forward(self, x: Tensor | None, lists: NeighbourLists, relu: bool = False, pool: str = "") -> Any:
         """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
@@ -294,47 +298,46 @@ class DegreeRows(torch.nn.Module):
             if rows is not None:
                 return self._second.mix(rows, lists, ending)
             x = lists.degrees
-        return self._second(self._between(self._first(x, lists)), lists, ending)
+        rows = self._through(x, lists)
+        return (
+            self._second(self._between(self._first(x, lists)), lists, ending)
+            if rows is None
+            else self._second.mix(rows, lists, ending)
+        )
 
     def forget(self) -> None:
         """Make the tables again when they are needed next."""
-        self._kept = self._pairs = None
+        self._kept = None
+
+    def _through(self, x: Tensor, lists: NeighbourLists) -> list[Any] | None:
+        """The rows that the second convolution adds up, where the first one's loop can make them: a ReLU lies between."""
+        first, own, maps = self._first, self._first.maps(), self._second.maps()
+        known = isinstance(first, _GCN | _GraphConv) and self._only_relu
+        if not known or own is None or maps is None or first.widens(x, lists):
+            return None
+        weights = [weight for weight, _ in maps]
+        biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in maps]
+        rows = first.mix([linear(x, *one) for one in own], lists, layer=(torch.cat(weights), torch.cat(biases)))
+        return list(torch.split(rows, [len(weight) for weight in weights], dim=1))
+
+    @property
+    def _only_relu(self) -> bool:
+        """Whether nothing but a ReLU lies between the convolutions."""
+        off = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Identity)
+        steps = [step for step in self._steps if step not in off and type(step) not in off]
+        return len(steps) == 1 and is_relu(steps[0])
 
     def _by_pairs(self, lists: NeighbourLists) -> list[Any] | None:
         """The rows that the second convolution adds up, computed once per pair of degree and sum of degrees around."""
-        nodes, maps = lists.num_nodes, self._second.maps()
-        if nodes > _MOST_NODES or maps is None or self._first.maps() is None:
+        maps = self._second.maps()
+        if maps is None or self._first.maps() is None:
             return None
-        if nodes <= _ALL_PAIRS:
-            first, tables = self._all_pairs(nodes, maps)
-            place = lists.pair_index(first)
-        else:
-            keys = lists.pair_index(np.arange(nodes) * nodes**2)
-            there = np.zeros(nodes**3, dtype=np.bool_)
-            there[keys] = True
-            place = np.cumsum(there)[keys] - 1
-            pairs = torch.from_numpy(np.flatnonzero(there))
-            tables = self._of_pairs(pairs // nodes**2, pairs % nodes**2, maps)
-        return [Rows(table, place) for table in tables]
-
-    def _all_pairs(self, nodes: int, maps: list[RowMap]) -> tuple[NDArray[np.int64], list[Tensor]]:
-        """Tables of all pairs on graphs of this size, and the first place of every degree in them."""
-        state = nodes, state_of(self._weights)
-        if self._pairs is None or self._pairs[0] != state:
-            most = np.arange(nodes) * (nodes - 1)  # of the degrees around a node of every degree
-            first = np.cumsum(most + 1) - most - 1
-            degrees = np.repeat(np.arange(nodes), most + 1)
-            around = np.arange(len(degrees)) - first[degrees]
-            self._pairs = state, first, self._of_pairs(torch.from_numpy(degrees), torch.from_numpy(around), maps)
-        return self._pairs[1:]
-
-    def _of_pairs(self, degrees: Tensor, around: Tensor, maps: list[RowMap]) -> list[Tensor]:
-        """The rows for pairs of degrees and sums of degrees around, ``[P]``."""
-        own, sums = (part.to(maps[0][0].dtype).unsqueeze(1) for part in (degrees, around))
+        places, degrees, around = lists.pairs_of_degrees()
+        own, sums = (torch.from_numpy(part).to(maps[0][0].dtype).unsqueeze(1) for part in (degrees, around))
         if self._first.layer.aggr == "mean":
             sums = sums / own.clamp(min=1)
         hidden = self._between(self._first.combine(own, sums))
-        return [linear(hidden, *one) for one in maps]
+        return [Rows(linear(hidden, *one), places) for one in maps]
 
     def _by_pieces(self, first: Weighing, lists: NeighbourLists) -> list[Any] | None:
         """The rows that the second convolution adds up, from tables; made again when a weight has changed."""
@@ -346,8 +349,6 @@ class DegreeRows(torch.nn.Module):
 
     def _made_pieces(self, first: Weighing) -> PiecewiseLinear | None:
         line, maps = first.line(), self._second.maps()
-        off = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Identity)
-        steps = [step for step in self._steps if step not in off and type(step) not in off]
-        if line is None or maps is None or len(steps) != 1 or not is_relu(steps[0]):
+        if line is None or maps is None or not self._only_relu:
             return None
         return PiecewiseLinear(*line, maps)

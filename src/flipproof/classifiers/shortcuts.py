@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.classifiers.classifier import OTHER_ANSWERS, Probed, Subsets, subsets
-from flipproof.classifiers.edges import MOST_NODES, NeighbourLists, state_of
+from flipproof.classifiers.edges import NeighbourLists, state_of
 from flipproof.classifiers.guard import Precise, agree, delicate, nodes_batch, tied
 from flipproof.classifiers.torch_module import (
     ALWAYS_DENSE,
@@ -33,7 +33,7 @@ from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
 _TOLERANCE = 1e-4
-_LISTS_CACHE = 2**23  # bytes of one layer's values where edges are lists of neighbours: measured fastest
+_LISTS_CACHE = 2**24  # bytes of one layer's values where edges are lists of neighbours: measured fastest
 _BYTES_PER_EDGE = 32  # of lists of neighbours
 _COMPILED = (torch.float32, torch.float64)
 
@@ -52,7 +52,7 @@ class Shortcut(TorchClassifier):
         """Whether the model can be asked so about such graphs, where numba is installed."""
         weight = next(self.module.parameters(), None)  # the model may have moved since it was prepared
         known = weight is not None and weight.device.type == "cpu" and weight.dtype in _COMPILED
-        if not known or graph.num_nodes > MOST_NODES:
+        if not known:
             return False
         if self.original.compiles is None:
             self.original.compiles = can_compile()
@@ -62,7 +62,7 @@ class Shortcut(TorchClassifier):
         return largest_batch(4 * graph.num_nodes * hidden_width(graph), _LISTS_CACHE)
 
     def bytes_each(self, graph: Graph, edges: float) -> float:
-        return bytes_of_values(self.module, graph) + graph.num_nodes**2 + _BYTES_PER_EDGE * edges
+        return bytes_of_values(self.module, graph) + _BYTES_PER_EDGE * edges
 
     def expectation(self, graph: Graph) -> str:
         return self.original.expectation(graph)

@@ -27,7 +27,7 @@ from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, NoisyBatch
 if TYPE_CHECKING:
     from flipproof.classifiers.shortcuts import Shortcut
 
-CONVENTIONS = ("pyg", "dense", "data")
+CONVENTIONS = ("pyg", "dense", "data", "nodes")
 _WIDTH = 64  # assumed width of the hidden layers
 
 
@@ -215,7 +215,7 @@ def largest_batch(bytes_per_sample: int, budget: int) -> int:
 
 
 def convention_of(module: torch.nn.Module, *, extra: tuple[str, ...] = ()) -> str:
-    """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data)."""
+    """``pyg`` for forward(x, edge_index, batch), ``dense`` for (x, adj, mask), ``data`` for (data), ``nodes`` without batch."""
     parameters = list(inspect.signature(unwrapped(module).forward).parameters.values())
     open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = [parameter for parameter in parameters if parameter.kind not in open_ended]
@@ -232,10 +232,7 @@ def convention_of(module: torch.nn.Module, *, extra: tuple[str, ...] = ()) -> st
                 "features of the two end nodes)"
             )
         if len(parameters) == 2:
-            raise InputError(
-                "the model's forward takes no batch, so that it cannot tell several graphs apart; expected "
-                "(x, edge_index, batch) (let it pool with global_mean_pool(x, batch) or the like)"
-            )
+            return "nodes"  # it cannot tell several graphs apart
         return "pyg"
     if len(needed) == 1 and names[0] in ("data", "batch", "graph"):
         return "data"

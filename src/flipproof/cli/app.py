@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -151,7 +152,7 @@ def main() -> None:
         # the parser's own complaints, about options that it cannot read
         if not hasattr(error, "format_message"):
             raise
-        sentence = error.format_message().rstrip(".")
+        sentence = _wanted(error) or error.format_message().rstrip(".")
         if not sentence:  # no command was given, and the help has been shown
             sys.exit(0)
         command = getattr(getattr(error, "ctx", None), "command_path", None) or "flipproof"
@@ -164,6 +165,21 @@ def _unread() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(0)
+
+
+_EXPECTED = {
+    r"greater than or equal to (\S+)": r"at least \1",
+    r"a valid integer.*": "an integer",
+    r"a valid number.*": "a number",
+}
+
+
+def _wanted(error: Exception) -> str:
+    """What an option expects, where the parser could not take the number that was typed."""
+    for pattern, expected in _EXPECTED.items():
+        if found := re.fullmatch(f"Input should be {pattern}", getattr(error, "message", None) or ""):
+            return f"{error.param.opts[0]} must be {found.expand(expected)}"  # type: ignore[attr-defined]
+    return ""
 
 
 def _typed(error: Exception) -> str:

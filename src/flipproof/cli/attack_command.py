@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipproof.attacks import Options as Search
 from flipproof.attacks import by_name
 from flipproof.certificates.metrics import share_interval
 from flipproof.certificates.vote_share import checked_alpha
@@ -58,12 +57,12 @@ def attack(options: AttackOptions) -> Result:
     constraints: dict[str, int] = {"adds": options.adds, "removes": options.removes}
     if options.changes:
         constraints["changes"] = options.changes
-    search: Search = {
+    search: dict[str, Any] = {
         "samples": checked_samples(options.samples),
         "confirm_samples": checked_samples(options.confirm_samples, "confirm_samples"),
         "alpha": checked_alpha(options.alpha),
         "seed": checked_seed(options.seed),
-        **constraints,  # type: ignore[typeddict-item]
+        **constraints,
     }
     loaded = load_model(options.model)
     chosen = chosen_data(loaded, options)

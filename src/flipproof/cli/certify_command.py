@@ -23,7 +23,7 @@ from flipproof.cli.defending import (
     warn_of_training_graphs,
 )
 from flipproof.cli.options import ClusterOptions, FolderOptions, ModelDataOptions, Result, add_shares
-from flipproof.defences.defence import DefendedClassifier, described
+from flipproof.defences.defence import DefendedClassifier, described, feature_noise_of
 from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option, to_plain
@@ -43,9 +43,11 @@ from flipproof.runs.certifying import (
 )
 from flipproof.runs.run_folder import CertifySettings, written_run
 from flipproof.runs.table import Row, columns_of
+from flipproof.studies.search_space import space_of
 
 _TINY = 4  # graphs that are not worth more than this process; a single one may be huge, and is split
 _KEYS = {"radius": "", "adds_radius": "_additions", "removes_radius": "_removals"}  # in a summary
+_ALONE = ("certified_accuracy_additions", "certified_accuracy_removals")
 _COLLAPSED = (
     "the defended model tells no classes apart, and its certificates say nothing (train it longer, or with less noise)"
 )
@@ -127,11 +129,21 @@ def _best_reach(defended: DefendedClassifier, request: Any, graphs: Mapping[int,
     best = defended.defence.best(usual, request, defended.num_classes)
     if best is None:
         return []
-    more = " (raise --samples or --alpha, take more noise, or another --method)" if best.radius < 1 else ""
-    return [
-        f"no certificate with these settings can exceed radius {best.radius}, the most that any answer can have on a graph of "
-        f"{usual.num_nodes} nodes{more}"
-    ]
+    size, remedy = f"a graph of {usual.num_nodes} nodes", f" ({_remedy(defended, request, usual, best.radius)})"
+    if best.abstains:
+        return [f"with these settings every answer about {size} abstains, even if all samples agree{remedy}"]
+    return [f"with these settings no answer about {size} can be certified beyond radius {best.radius}{remedy}"]
+
+
+def _remedy(defended: DefendedClassifier, request: Any, graph: Graph, radius: int) -> str:
+    """What reaches farther: the next larger effort that does, with what it reaches."""
+    for _, values in space_of(type(defended.defence)).efforts:
+        more = from_plain(type(request), {**to_plain(request), **values})
+        best = defended.defence.best(graph, more, defended.num_classes)
+        if best is not None and best.radius > radius:
+            name, amount = next(iter(values.items()))
+            return f"raise --{name} to {amount}: radius {best.radius}"
+    return "more needs other settings of the defence: see flipproof describe"
 
 
 # ---- what is said of it ------------------------------------------------------------------------------------------------
@@ -140,8 +152,9 @@ def _best_reach(defended: DefendedClassifier, request: Any, graphs: Mapping[int,
 def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None = None) -> dict[str, Any]:
     """Certified accuracy at a few radii against three attackers, with its intervals, and the average radius; plain JSON."""
     line = line or Line()
-    nodes = settings.question.get("nodes")
-    attackers = _attackers(nodes)
+    nodes, feature_noise = settings.question.get("nodes"), feature_noise_of(settings.defence_object)
+    features = None if feature_noise is None else feature_noise.changes(2)[0].name.split()[-1]
+    attackers = _attackers(nodes, features)
     columns = columns_of(rows, "predicted", "label", "method", "alpha", "samples", *attackers)
     predicted, labels, samples = columns["predicted"], columns["label"], columns["samples"]
     radii = {attackers[column][0]: right_radii(columns[column], predicted, labels) for column in attackers}
@@ -161,6 +174,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
         "abstained": sum(label is None for label in predicted),
         "average_certified_radius": mean_radius(radii["certified_accuracy"]),
         **({} if nodes is None else {"node_changes": nodes}),
+        **({} if features is None else {"changed_features": features}),
         **{key: _by_radius(shares(radii[key], RADII).tolist()) for key in radii},
         "intervals": {
             key: _by_radius(_ends([int((reached >= r).sum()) for r in RADII], len(rows)))
@@ -175,13 +189,15 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
     return summary
 
 
-def _attackers(nodes: int | None) -> dict[str, tuple[str, str]]:
-    """Columns of the table of certificates: the key in the summary, and the attacker, who may change some nodes, in words."""
+def _attackers(nodes: int | None, features: str | None) -> dict[str, tuple[str, str]]:
+    """Columns of the table of certificates: the key in the summary, and the attacker in words."""
     attackers = {column: (f"certified_accuracy{_KEYS[column]}", words) for column, words in ATTACKERS.items()}
     if nodes is not None:
         for change in NODE_CHANGES:
             words = f"{nodes} node{'s' * (nodes != 1)} {change}"
             attackers[f"{change}_nodes_radius"] = f"certified_accuracy_{change}_nodes", words
+    if features is not None:
+        attackers["feature_radius"] = "certified_accuracy_features", f"r changed {features}, no flip"
     return attackers
 
 
@@ -204,7 +220,10 @@ def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
     part = "" if summary["part"] == "all" else f"{summary['part']} "
     title = f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}graphs"
     table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
-    for key, attacker in _attackers(summary.get("node_changes")).values():
+    any_flips = summary["certified_accuracy"]
+    for key, attacker in _attackers(summary.get("node_changes"), summary.get("changed_features")).values():
+        if key in _ALONE and summary[key] == any_flips:  # says nothing new
+            continue
         add_shares(table, attacker, summary[key].values(), summary["intervals"][key].values())
     if summary["edge_blind_accuracy"] is not None:
         table.add_section()
@@ -220,18 +239,19 @@ def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
 
 
 def _comparison(summary: dict[str, Any]) -> str:
-    """How the result compares with a network that ignores edges; the first thing to know about it."""
+    """How the result compares with a classifier that ignores edges; the first thing to know about it."""
     blind, majority = summary["edge_blind_accuracy"], summary["majority_accuracy"]
     certified = summary["certified_accuracy"]
     frequent = "always naming the most frequent class"
     if blind is not None:
-        return f"a network that ignores edges is right on {blind:.3f} under any attack; {_reach(certified, blind)}"
+        attack = "attack" if summary.get("changed_features") is None else "attack that changes no features"
+        return f"a classifier that ignores edges is right on {blind:.3f} under any {attack}; {_reach(certified, blind)}"
     if majority is None:
         return "no label is known, so nothing can be said about accuracy"
     if summary["edge_blind"]:
-        own = f"this network ignores edges and is right on {certified['0']:.3f} under any attack"
+        own = f"this classifier ignores edges and is right on {certified['0']:.3f} under any attack"
         return f"{own}; {frequent} is right on {majority:.3f}"
-    missing = f"not compared with a network that ignores edges: {summary['edge_blind_missing']}; "
+    missing = f"not compared with a classifier that ignores edges: {summary['edge_blind_missing']}; "
     return f"{missing}{frequent} is right on {majority:.3f} under any attack; {_reach(certified, majority)}"
 
 

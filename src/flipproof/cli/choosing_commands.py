@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flipproof.checks import checked_seconds
 from flipproof.cli.options import (
     ClusterOptions,
     DataOptions,
@@ -20,7 +21,6 @@ from flipproof.cli.options import (
     Result,
     TrainingOptions,
     WorkerOptions,
-    checked_seconds,
     data_option,
     narrow_table,
 )
@@ -60,7 +60,7 @@ class ProtectOptions(_ThreatOptions):
 
 def protect(options: ProtectOptions) -> Result:
     """Search, train and certify; what was chosen and what it is worth."""
-    seconds, ladder = checked_seconds(options.time), ladder_of(options.epochs)
+    seconds, ladder = checked_seconds(options.time, "--time"), ladder_of(options.epochs)
     experiment = Experiment(options.source, options.threat, ladder=ladder, features=options.features)
     protected = protection.protect(
         experiment.prepared(quiet=options.silent),
@@ -68,9 +68,17 @@ def protect(options: ProtectOptions) -> Result:
         seconds=seconds,
         workers=options.workers,
         quiet=options.silent,
-        again=options.again,
     )
-    return Result(protected.summary, protected.sentences)
+    return Result(protected.summary, _protected(protected))
+
+
+def _protected(protected: protection.Protection) -> Iterator[Any]:
+    told = protected.summary
+    yield protected.sentence
+    title = f"Share of {told['test_graphs']} test graphs that are right, with 95% intervals"
+    yield narrow_table(protected.table, title=title, texts=1)
+    yield f"report: {told['report']}"
+    yield f"predict with: {told['predict_command']}, or in Python: {told['predict']}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +107,7 @@ def tune(options: TuneOptions) -> Result:
         training,
         {**options.DEFAULTS, **{key: value for key, value in values.items() if key in known}},
     ).prepared(list(dict.fromkeys(networks)), quiet=options.quiet)
-    seconds = math.inf if options.time is None else checked_seconds(options.time)
+    seconds = math.inf if options.time is None else checked_seconds(options.time, "--time")
     choice = tuning.tune(experiment, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)
     return Result(choice.summary, _shown(choice))
 

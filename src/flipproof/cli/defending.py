@@ -17,7 +17,7 @@ from flipproof.datasets.splits import drawn
 from flipproof.defences import defence_classes, defence_names, trained_defence
 from flipproof.defences.defence import Defence, DefendedClassifier
 from flipproof.errors import InputError
-from flipproof.fields import from_plain
+from flipproof.fields import from_plain, untouched_parts
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
@@ -105,8 +105,10 @@ def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | N
     if chosen is None:
         return trained
     settings = own_values(chosen, values, "settings")
-    if not settings and trained is not None and trained.name == chosen.name:
-        return trained
+    if trained is not None and trained.name == chosen.name:
+        if not settings:
+            return trained
+        settings = untouched_parts(trained, settings) | settings
     return from_plain(chosen.kind, settings)
 
 
@@ -182,7 +184,7 @@ def warn_of_training_graphs(loaded: LoadedModel, chosen: ChosenData, *, quiet: b
 def line_to_beat(
     order: str | None, loaded: LoadedModel, chosen: ChosenData, *, trust_features: bool, quiet: bool
 ) -> Callable[[Line | None], Line]:
-    """What certificates are compared with: a network that ignores edges, and the most frequent class.
+    """What certificates are compared with: a classifier that ignores edges, and the most frequent class.
 
     What can be refused is refused now. The function that is returned takes the line that the run holds, if any, and fits the
     network to the training graphs, or to a part of very many; where that cannot be, the line says why.
@@ -274,7 +276,7 @@ def _training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
 
 
 def _answers(blind: DefendedClassifier, chosen: ChosenData) -> dict[int, int]:
-    """A network that ignores edges never abstains."""
+    """A classifier that ignores edges never abstains."""
     return {index: int(blind.predict(graph)) for index, graph in chosen.graphs.items()}  # type: ignore[arg-type]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flipproof.certificates.certificate import shortened
 from flipproof.certificates.vote_share import radius as vote_radius
 from flipproof.classifiers.clean_edges import refuse_clean_edges
 from flipproof.cli.options import OutputOptions, Result, SourceOptions
@@ -40,7 +41,9 @@ def radius(options: RadiusOptions) -> Result:
     if flips == -1:
         line = "nothing is certified: the top class is not sure to win even without an attack"
     shares = {"p_lower": options.p_lower, "p_upper": options.p_upper}
-    return Result({"radius": flips, **shares, "p_add": noise.p_add, "p_remove": noise.p_remove}, [line])
+    return Result(
+        {"radius": flips, **shares, "p_add": shortened(noise.p_add), "p_remove": shortened(noise.p_remove)}, [line]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,4 +164,6 @@ def _reach(summary: dict[str, Any]) -> Iterator[str]:
 
 def _radius(entry: dict[str, Any], effort: str) -> str:
     radius, adds, removes = (entry[attacker][effort] for attacker in ("radius", "additions", "removals"))
+    if radius < 0:
+        return "abstains"
     return f"{radius}" if radius == adds == removes else f"{radius} ({adds}, {removes})"

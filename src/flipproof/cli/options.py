@@ -30,7 +30,6 @@ from flipproof.progress import note
 if TYPE_CHECKING:
     from rich.table import Table
 
-_UNITS = {"s": 1, "m": 60, "h": 3600}
 _TRAINING_DEFAULTS = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}
 
 data_option, training_option = (partial(option, panel=panel) for panel in ("Data", "Training"))
@@ -304,14 +303,6 @@ def _parameter(one: Option, *, required: bool) -> inspect.Parameter:
 
 
 # ---- amounts -----------------------------------------------------------------------------------------------------------
-
-
-def checked_seconds(text: str) -> float:
-    """Seconds from ``90s``, ``10m``, ``1.5h``."""
-    amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
-    if amount is None or not float(amount[1]):
-        raise InputError(f"--time must be a time such as 90s, 10m or 2h; got {text!r} (the default is 10m)")
-    return float(amount[1]) * _UNITS[amount[2]]
 
 
 def checked_memory(text: str) -> int:

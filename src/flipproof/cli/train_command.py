@@ -44,8 +44,9 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
 
     out: Path = option("Folder for the model; run the same command again to continue.")
     model: str = option(
-        "gcn, gin, graphsage, gat, local; edge-blind, the line to beat: the better of a random forest and a perceptron on what "
-        "does not depend on edges (edge-blind:gin blinds a network instead). By default the one that the defence needs, or gin.",
+        "gcn, gin, graphsage, gat, local; edge-blind, the line to beat: the best of a random forest, a perceptron and the most "
+        "frequent class, on what does not depend on edges (edge-blind:gin blinds a network instead). By default the one that "
+        "the defence needs, or gin.",
         "",
     )
     defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
@@ -108,7 +109,7 @@ def train(options: TrainOptions) -> Result:
     defence = {"name": plan.defence.name, **plan.settings}
     model, settings, told = (_fitted if plan.fitted else _trained)(parts, hook, options, plan)
     data = options.source.metadata(graphs)
-    models.save(model, options.out, defence=defence, features=hook.spec, **data, training=settings)
+    models.save(model, options.out, defence=defence, features=hook, metadata={**data, "training": settings})
     if "epochs" in told:
         options.checkpoint.unlink(missing_ok=True)
     numbers = {part: len(getattr(parts, f"{part}_indices")) for part in ("train", "validation", "test")}

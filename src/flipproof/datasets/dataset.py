@@ -128,7 +128,7 @@ class Dataset(Sequence[Graph]):
         return widths.pop() if widths else 0
 
     def subset(self, indices: Iterable[int]) -> Dataset:
-        """The graphs at the given positions, in that order."""
+        """The graphs at these positions (indices), in that order."""
         return self._with(self.graphs[int(index)] for index in indices)
 
     def _with(self, graphs: Iterable[Graph], class_names: tuple[str, ...] | None = None) -> Dataset:

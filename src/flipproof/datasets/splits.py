@@ -76,7 +76,7 @@ def split(
         graphs: A data set, or labelled graphs.
         train, test, validation: Number of graphs (an integer) or share of all (a fraction in (0, 1)). By default there is
             no validation part and training gets two thirds, as in the paper: 320 of 480. With one of ``train`` and
-            ``test`` given, the other gets what remains; with both, the rest is left out.
+            ``test`` given, the other gets what remains; with both, the rest is left out. ``test=0`` keeps no graph for the end.
         seed: The same seed gives the same split.
 
     >>> from flipproof.datasets import topologies
@@ -91,7 +91,7 @@ def split(
         train_size = round((total - held) * 2 / 3) if test_size is None else total - held - test_size
     if test_size is None:
         test_size = total - held - train_size
-    if min(train_size, test_size) < 1 or train_size + test_size + held > total:
+    if train_size < 1 or (test_size < 1 and not (test_size == test == 0)) or train_size + test_size + held > total:
         raise InputError(
             f"train, validation and test must fit into {total} graphs with at least one training and one test graph; "
             f"got {train_size} + {held} + {test_size} (ask for fewer)"

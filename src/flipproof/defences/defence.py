@@ -14,7 +14,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -27,7 +27,7 @@ from flipproof.classifiers.guard import Guard
 from flipproof.defences import defence_class, trained_defence
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
-from flipproof.fields import to_plain
+from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import EdgeNoise, FeatureNoise
 from flipproof.progress import note, progress, watched
@@ -87,11 +87,6 @@ class Defence(ABC):
         """Random changes such as the model will meet: what it is tried on, and what a batch is reckoned to cost."""
         return _STILL
 
-    @property
-    def feature_noise(self) -> FeatureNoise | None:
-        """Noise on the graph's own node features, beside that on edges."""
-        return None
-
     def features(self, model: Any, features: Any) -> Any:
         """The node features that the model is shown if a user asks for these; refuses a model that cannot be defended so."""
         return features
@@ -145,6 +140,12 @@ def tried_on(defence: Defence, graph: Graph) -> Graph:
     return graph.replaced(node_features=np.zeros_like(features))
 
 
+def feature_noise_of(defence: Defence) -> FeatureNoise | None:
+    """Noise on the graphs' own node features, of a defence that has some."""
+    noise: FeatureNoise | None = getattr(defence, "feature_noise", None)
+    return noise
+
+
 def described(defence: Defence) -> dict[str, Any]:
     return {"name": defence.name, **to_plain(defence)}
 
@@ -195,7 +196,12 @@ class DefendedClassifier:
         self.derived: Any = None  # what the defence has made of the model since it checked it last
         features = defence.features(self.model, features)
         number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
-        self.num_classes = checked_count(number, "num_classes", 2, "count declared classes")
+        if number is None:
+            raise InputError(
+                f"num_classes is needed, as {type(self.model).__name__} does not tell it; got None (say how many "
+                "classes the model answers with, for instance num_classes=2)"
+            )
+        self.num_classes = checked_count(number, "num_classes", 2, "the number of classes that the model answers with")
         self.classifier = as_classifier(
             self.model,
             num_classes=self.num_classes,
@@ -203,7 +209,7 @@ class DefendedClassifier:
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
             edge_features=edge_features,
-            feature_noise=defence.feature_noise,
+            feature_noise=feature_noise_of(defence),
         )
         hook = getattr(self.classifier, "features", None)
         if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
@@ -211,7 +217,7 @@ class DefendedClassifier:
                 f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
                 '(None for the graph\'s own, or "constant")'
             )
-        if defence.feature_noise is not None and not self.classifier.reads_own_features:
+        if feature_noise_of(defence) is not None and not self.classifier.reads_own_features:
             raise InputError(
                 f"feature_noise changes the graph's own node features, which the model does not see; got features="
                 f'{getattr(hook, "spec", None)!r} (pass features="own", or leave feature_noise out)'
@@ -237,6 +243,14 @@ class DefendedClassifier:
         members, where = as_graphs(graphs), engine or self.engine(workers)
         answers = where.run(lambda task: self.defence.answer(self, task[1]), enumerate(members))
         return _in_order("asking", ((index, answer) for (index, _), answer in answers), len(members), progress)
+
+    def explain(self, graph: Any, *, seed: int | None = None) -> Certificate:
+        """See :func:`flipproof.explain`."""
+        member, chosen = as_graph(graph), self.effective()
+        request = from_plain(chosen.defence.request, {"seed": seed})
+        evidence = chosen._evidence(member, request)
+        certificate: Certificate = request.read(evidence)
+        return replace(certificate, weakest=evidence.weak_spots(certificate.radius))
 
     def certify(self, graph: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
@@ -293,7 +307,7 @@ class DefendedClassifier:
 
         If certificates cover features it is the classifier itself: the other one knows of no attack on features.
         """
-        covers_features = self.defence.feature_noise is not None or hides_features(self.defence)
+        covers_features = feature_noise_of(self.defence) is not None or hides_features(self.defence)
         if not self.classifier.edge_blind or self.defence.edge_blind or covers_features:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
@@ -301,11 +315,14 @@ class DefendedClassifier:
         return EdgeBlindClassifier(self.classifier, num_classes=self.num_classes)
 
     def check(self, graphs: Sequence[Graph], request: Any = None) -> None:
-        """Refuse, before any long work, what would make a certificate false or asking fail."""
+        """Refuse, before any long work, graphs or a request that would make a certificate false or asking fail."""
         self.defence.check(self, graphs, request)
 
     def check_ahead(self, graphs: Sequence[Graph], request: Any = None) -> None:
-        """As :meth:`check`, but the model is tried on a few graphs only; :func:`ask_all` tries it on each of the others."""
+        """As :meth:`check` of the same graphs and request, but the model is tried on a few graphs only.
+
+        :func:`ask_all` tries it on each of the others.
+        """
         if request is not None:
             request.refuse(self.defence)
         if self._tries_every_graph:
@@ -338,7 +355,10 @@ class DefendedClassifier:
         return type(self.defence).check is Defence.check
 
     def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
-        """This number of processes, or what comes nearest for this model; ``None`` is this process, 0 one per core."""
+        """This number of workers, or what comes nearest for this model; ``None`` is this process, 0 one per core.
+
+        Unless ``quiet``, a sentence says where another engine must do.
+        """
         if workers is None:
             return ThisProcess()
         count = cores() if workers == 0 else checked_count(workers, "workers", 1, "0 for one per core")
@@ -358,24 +378,57 @@ class DefendedClassifier:
         cls,
         folder: str | os.PathLike[str],
         *,
+        model: Callable[..., Any] | None = None,
         features: Any = None,
         trust_features: bool = False,
         memory: int = DEFAULT_MEMORY,
     ) -> Self:
-        """What :meth:`save` or ``flipproof train`` wrote, if it was made for this defence; by default with its own features."""
+        """What :meth:`save` or ``flipproof train`` wrote, if it was made for this defence; by default with its own features.
+
+        Args:
+            folder: The model folder.
+            model: The factory of a network of your own, where it cannot be imported by its name.
+            features, trust_features, memory: As for :class:`DefendedClassifier`.
+        """
         from flipproof import models
 
         saved = models.load_metadata(folder)
         defence = trained_defence(saved.metadata)
-        if defence is None or cls.defence_name not in ("", defence.name):
+        if defence is None:
             raise InputError(
-                f"{folder} does not hold a model for {cls.defence_name} (load it with flipproof.models.load)"
+                f"{folder} does not say for which defence its model was trained (load the model with flipproof.models.load)"
             )
-        made, chosen = cls.__new__(cls), saved.metadata.get("features") if features is None else features
+        if cls.defence_name not in ("", defence.name):
+            raise InputError(
+                f"{folder} holds a model for {defence.name}, not for {cls.defence_name} (use flipproof.load)"
+            )
+        kind = next((one for one in cls.__subclasses__() if one.defence_name == defence.name), cls)
+        made, chosen = kind.__new__(kind), saved.metadata.get("features") if features is None else features
         DefendedClassifier.__init__(
-            made, models.load(folder), defence, features=chosen, trust_features=trust_features, memory=memory
+            made,
+            models.load(folder, model),
+            defence,
+            features=chosen,
+            num_classes=saved.metadata.get("num_classes"),
+            trust_features=trust_features,
+            memory=memory,
         )
         return made
+
+
+def explain(classifier: Any, graph: Any, *, seed: int | None = None) -> Certificate:
+    """The certificate of a graph, with the pairs whose flips would hurt its answer most as ``certificate.weakest``.
+
+    Where the truth is known (exhaustive and priced votes, local networks), ``weakest.succeeds`` says whether these flips change
+    the answer; from sampled votes they are the pairs whose flips go with the smallest lead.
+
+    Args:
+        classifier: A defended classifier or a :class:`flipproof.RobustGraphClassifier`, certified with its defaults.
+        graph: A graph in any form that the library accepts.
+        seed: Seed of the noise, where the defence has any; ``None`` for a fresh one.
+    """
+    certificate: Certificate = classifier.explain(graph, seed=seed)
+    return certificate
 
 
 def _in_order(what: str, results: Iterable[tuple[int, Any]], number: int, progress: Progress) -> list[Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,20 @@ from numpy.typing import NDArray
 
 from flipproof.certificates import sampled_votes
 from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.node_votes import NodeVotes, checked_nodes
 from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype
+from flipproof.defences.defence import (
+    Defence,
+    DefendedClassifier,
+    Progress,
+    Request,
+    Run,
+    feature_noise_of,
+    label_dtype,
+)
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
 from flipproof.errors import InputError
@@ -217,6 +227,8 @@ class SmoothedClassifier(DefendedClassifier):
         feature_noise: FeatureNoise | None = None,
     ) -> None:
         options = (num_classes, features, convention, trust_features, memory, edge_features)
+        self._for_nodes = {"num_classes": num_classes, "features": features, "trust_features": trust_features}
+        self._for_nodes |= {"memory": memory, "convention": "nodes"}
         super().__init__(model, Smoothing(noise, feature_noise), *options)
 
     @property
@@ -227,7 +239,7 @@ class SmoothedClassifier(DefendedClassifier):
     @property
     def feature_noise(self) -> FeatureNoise | None:
         """The random changes of node features, if there are any."""
-        return self.defence.feature_noise
+        return feature_noise_of(self.defence)
 
     def certify(
         self,
@@ -266,7 +278,10 @@ class SmoothedClassifier(DefendedClassifier):
         workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
-        """As :meth:`certify`, for each graph in order; with ``simultaneous`` alpha holds for all of them at once."""
+        """As :meth:`certify`, for each graph in order; with ``simultaneous`` alpha holds for all of them at once.
+
+        ``progress``, ``workers`` and ``engine``: see :meth:`DefendedClassifier.certify_all`.
+        """
         members = as_graphs(graphs)
         request = Sampling(samples, alpha, simultaneous, method, seed, graphs=max(1, len(members)))
         return self._certificates(members, request, progress=progress, workers=workers, engine=engine)
@@ -284,3 +299,50 @@ class SmoothedClassifier(DefendedClassifier):
         """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them."""
         votes: Votes = self._evidence(as_graph(graph), Sampling(samples, seed=seed))
         return votes
+
+    def certify_nodes(
+        self,
+        graph: Any,
+        nodes: Any = None,
+        *,
+        samples: int = 10_000,
+        alpha: float = 0.001,
+        simultaneous: bool = False,
+        method: str = "votes",
+        seed: int | None = None,
+    ) -> list[Certificate]:
+        """The smoothed prediction for each node, and the number of edge flips, anywhere in the graph, that it withstands.
+
+        For a model with a row of logits per node, ``forward(x, edge_index)``. Each certificate holds with probability at least
+        ``1 - alpha``; one noisy copy of the graph is a sample for all nodes.
+
+        Args:
+            graph: The graph, as for :meth:`certify`.
+            nodes: Numbers of the nodes to certify, or a mask; all by default.
+            samples: Noisy copies ``M``.
+            alpha: Failure probability of each certificate.
+            simultaneous: Let alpha hold for all these nodes at once.
+            method: ``"votes"``; the other methods are for graphs.
+            seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
+        """
+        if method != "votes":
+            raise InputError(f'method must be "votes" for nodes; got {method!r} (influence and paper are for graphs)')
+        known = as_graph(graph)
+        chosen = checked_nodes(nodes, known.num_nodes)
+        return self.sample_nodes(known, samples=samples, seed=seed).certificates(
+            chosen, alpha=checked_alpha(alpha), simultaneous=simultaneous
+        )
+
+    def sample_nodes(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> NodeVotes:
+        """The model's votes for every node on noisy copies of a graph; ``certificates`` reads certificates off them."""
+        from flipproof.defences.node_smoothing import NodeSampling
+
+        votes: NodeVotes = self.for_nodes._evidence(as_graph(graph), NodeSampling(samples, seed=seed))
+        return votes
+
+    @cached_property
+    def for_nodes(self) -> DefendedClassifier:
+        """The same model and noise as a classifier of single nodes."""
+        from flipproof.defences.node_smoothing import NodeSmoothing
+
+        return DefendedClassifier(self.model, NodeSmoothing(self.noise, self.feature_noise), **self._for_nodes)

@@ -49,7 +49,7 @@ _NOTHING = Outcome(np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_))
 
 @dataclass(frozen=True)
 class Effort:
-    """How an attack looks at a classifier; see :class:`flipproof.attacks.Options`."""
+    """How an attack looks at a classifier; see :class:`flipproof.attacks.Attack`."""
 
     samples: int = 256
     confirm_samples: int = 10_000
@@ -240,7 +240,7 @@ class SmoothedTarget(CopiesTarget):
         return noisy_states(empty, draws, self.noise), noisy_states(~empty, draws, self.noise)
 
     def features_of(self, graph: Graph) -> NDArray[Any] | None:
-        noise = self.defended.defence.feature_noise
+        noise = getattr(self.defended.defence, "feature_noise", None)
         return None if noise is None else noise.stream(graph, seed=self.seed).shown(0, self.cost)[0]
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:

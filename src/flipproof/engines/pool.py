@@ -51,6 +51,7 @@ class ThisProcess:
     workers = 1
 
     def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """See :meth:`Engine.run`: every task with ``work(task)``."""
         return ((task, work(task)) for task in tasks)
 
 
@@ -61,7 +62,7 @@ class Pool(ABC):
 
     @abstractmethod
     def start(self, work: Work) -> Executor:
-        """An executor whose ``submit(bundle)`` does a list of tasks."""
+        """An executor whose ``submit(bundle)`` does the work of a list of tasks."""
 
     def end(self, executor: Any) -> str:
         """Stop the executor at once, and say how a worker ended."""
@@ -69,6 +70,7 @@ class Pool(ABC):
         return "was lost"
 
     def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """See :meth:`Engine.run`: every task with ``work(task)``."""
         source, lost, under_way = iter(tasks), list[Any](), dict[Future[Outcome], list[Any]]()
         deaths, size, executor = Counter[int](), 1, self.start(work)
         try:
@@ -220,6 +222,7 @@ def one_thread() -> Iterator[None]:
 
 
 def cores() -> int:
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

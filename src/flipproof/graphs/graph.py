@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,8 @@ from flipproof.graphs.conversions import (
 if TYPE_CHECKING:
     import networkx
     from torch_geometric.data import Data
+
+_KEPT: Any = object()  # stands for what a graph already has
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -91,6 +94,13 @@ class Graph:
         more = {"features": features, "frozen": len(self.frozen) or None, "label": self.label, "name": self.name}
         parts = {"num_nodes": self.num_nodes, "num_edges": self.num_edges, **more}
         return f"Graph({', '.join(f'{key}={value!r}' for key, value in parts.items() if value is not None)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the graph in words and, up to 150 nodes, as a drawing."""
+        from flipproof.graphs.picture import MOST_DRAWN, svg
+
+        drawing = svg(self) if self.num_nodes <= MOST_DRAWN else ""
+        return f"<div>{drawing}<br>{escape(repr(self))}</div>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
@@ -180,17 +190,34 @@ class Graph:
         slots = np.setxor1d(self.edge_slots, flips, assume_unique=True)
         return self.replaced(edges=pairs_of_slots(slots, self.num_nodes))
 
-    def replaced(self, **changes: Any) -> Graph:
-        """A copy with some of the constructor's arguments changed."""
-        return replace(self, **changes)
+    def replaced(
+        self,
+        *,
+        num_nodes: int = _KEPT,
+        edges: ArrayLike | Iterable[tuple[int, int]] = _KEPT,
+        node_features: ArrayLike | None = _KEPT,
+        label: int | None = _KEPT,
+        frozen: ArrayLike | Iterable[tuple[int, int]] | None = _KEPT,
+        name: str | None = _KEPT,
+    ) -> Graph:
+        """A copy with some of the constructor's arguments changed; see :class:`Graph`."""
+        return replace(self, **{key: value for key, value in locals().items() if key != "self" and value is not _KEPT})
 
     # ---- conversions ----
 
     @classmethod
     def from_adjacency(
-        cls, matrix: Any, node_features: ArrayLike | None = None, label: int | None = None, **options: Any
+        cls,
+        matrix: Any,
+        node_features: ArrayLike | None = None,
+        label: int | None = None,
+        *,
+        frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
+        name: str | None = None,
     ) -> Graph:
         """From a symmetric 0/1 matrix with an empty diagonal: numpy, nested lists, a torch tensor or scipy sparse.
+
+        ``node_features``, ``label``, ``frozen`` and ``name`` are those of :class:`Graph`.
 
         >>> Graph.from_adjacency([[0, 1], [1, 0]])
         Graph(num_nodes=2, num_edges=1)
@@ -215,7 +242,8 @@ class Graph:
                 "(edge weights are not supported: pass matrix != 0)"
             )
         count = int(matrix.shape[0])
-        return cls(count, undirected_pairs(entries.row, entries.col, count), node_features, label, **options)
+        pairs = undirected_pairs(entries.row, entries.col, count)
+        return cls(count, pairs, node_features, label, frozen=frozen, name=name)
 
     def adjacency(self) -> NDArray[np.float32]:
         """The dense adjacency matrix, float32 ``[n, n]``."""
@@ -230,7 +258,9 @@ class Graph:
         graph: networkx.Graph,
         node_features: ArrayLike | str | None = None,
         label: int | None = None,
-        **options: Any,
+        *,
+        frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
+        name: str | None = None,
     ) -> Graph:
         """From a ``networkx.Graph``; nodes are numbered in the order of ``graph.nodes``.
 
@@ -238,6 +268,7 @@ class Graph:
             graph: Undirected, not a multigraph, without self-loops. Edge attributes are left out with a warning.
             node_features: A matrix, or the name of a node attribute. The default is the attribute ``x`` if every node has it.
             label: The default is the graph attribute ``label`` or ``y``, if there is one.
+            frozen, name: As for :class:`Graph`; pairs are of the new numbers.
         """
         if graph.is_directed():
             raise InputError(
@@ -266,7 +297,7 @@ class Graph:
             node_features = as_array(rows, "node_features", "the same number of values at every node")
         if label is None:
             label = graph.graph.get("label", graph.graph.get("y"))
-        return cls(len(index), edges, node_features, label, **options)
+        return cls(len(index), edges, node_features, label, frozen=frozen, name=name)
 
     def to_networkx(self) -> networkx.Graph:
         """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known."""
@@ -280,8 +311,16 @@ class Graph:
         return graph
 
     @classmethod
-    def from_pyg(cls, data: Data, **options: Any) -> Graph:
-        """From a PyG ``Data``: ``edge_index`` with both directions of every edge, ``x``, ``y``, ``num_nodes``.
+    def from_pyg(
+        cls,
+        data: Data,
+        *,
+        frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
+        name: str | None = None,
+    ) -> Graph:
+        """From PyG's ``data``: ``edge_index`` with both directions of every edge, ``x``, ``y``, ``num_nodes``.
+
+        ``frozen`` and ``name`` are those of :class:`Graph`.
 
         Edge attributes and weights are left out with a warning: an edge that the noise adds has none, so a certified model must
         not read them. A ``y`` that is not a single whole number (a regression target, node labels) gives no label.
@@ -293,7 +332,7 @@ class Graph:
             values = np.asarray(to_numpy(label)).ravel()
             whole = values.size == 1 and np.isfinite(values[0]) and values[0] == int(values[0])
             label = int(values[0]) if whole else None
-        return cls(num_nodes, pairs, getattr(data, "x", None), label, **options)
+        return cls(num_nodes, pairs, getattr(data, "x", None), label, frozen=frozen, name=name)
 
     def to_pyg(self) -> Data:
         """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known."""

@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flipproof.models.loading import NAMES, SavedModel, build, load, load_metadata, save
+    from flipproof.models.loading import NAMES, SavedModel, build, from_factory, load, load_metadata, save
     from flipproof.models.local_network import Local
     from flipproof.models.network import GCN, GIN, EdgeBlind, GraphNetwork, PyGNetwork
+    from flipproof.models.node_network import NodeGCN
     from flipproof.models.node_statistics import NodeFit, NodeStatistics
 
 __all__ = [
@@ -24,16 +25,19 @@ __all__ = [
     "GraphNetwork",
     "Local",
     "NodeFit",
+    "NodeGCN",
     "NodeStatistics",
     "PyGNetwork",
     "SavedModel",
     "build",
+    "from_factory",
     "load",
     "load_metadata",
     "save",
 ]
 _HOMES = {
     "Local": "local_network",
+    "NodeGCN": "node_network",
     **dict.fromkeys(("GCN", "GIN", "EdgeBlind", "GraphNetwork", "PyGNetwork"), "network"),
     **dict.fromkeys(("NodeFit", "NodeStatistics"), "node_statistics"),
 }

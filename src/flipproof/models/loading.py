@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -29,7 +30,6 @@ from flipproof.files import write_folder
 from flipproof.noise import EdgeNoise
 
 if TYPE_CHECKING:
-    from flipproof.models import NodeStatistics
     from flipproof.models.network import NamedNetwork
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
@@ -38,7 +38,7 @@ _FORMAT, _VERSION = "flipproof model", 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
 _BLIND, _LINE = "edge-blind", "node-statistics"
 _PYG = ("graphsage", "sage", "gat")
-_CLASSES = {"gcn": "GCN", "gin": "GIN", **dict.fromkeys(_PYG, "PyGNetwork"), "local": "Local"}
+_CLASSES = {"gcn": "GCN", "gin": "GIN", **dict.fromkeys(_PYG, "PyGNetwork"), "local": "Local", "node-gcn": "NodeGCN"}
 
 NAMES = (*_CLASSES, _BLIND)  # that build knows
 
@@ -72,7 +72,8 @@ class LoadedModel:
 
 
 def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork:
-    """The network that a config describes, with fresh weights: ``name`` (one of :data:`NAMES`) and the constructor's arguments.
+    """The network that a config describes, with fresh weights from the seed: ``name`` (one of :data:`NAMES`) and the
+    constructor's arguments.
 
     >>> build({"name": "gcn", "in_features": 1, "num_classes": 8, "hidden": 16}).config["hidden"]
     16
@@ -94,12 +95,30 @@ def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork
     return network
 
 
-def load_model(name: str) -> LoadedModel:
-    """A folder that ``train`` wrote, or ``package.module:factory`` for a user's own model."""
+def from_factory(factory: Callable[..., Any], *, in_features: int, num_classes: int, seed: int) -> Any:
+    """A fresh network from a user's factory, with torch's generator set to the seed.
+
+    The factory is told ``in_features`` and ``num_classes`` if it takes arguments of these names.
+    """
+    import torch
+
+    taken = inspect.signature(factory).parameters
+    sizes = {"in_features": in_features, "num_classes": num_classes}
+    torch.manual_seed(seed)
+    with _told("the factory of the model failed", "it is called with in_features and num_classes, if it takes them"):
+        model = factory(**{name: size for name, size in sizes.items() if name in taken})
+    if not is_torch_module(model):
+        raise InputError(f"the factory must return a torch module; got {type(model).__name__} (return an instance)")
+    model.eval()
+    return model
+
+
+def load_model(name: str, factory: Callable[..., Any] | None = None) -> LoadedModel:
+    """A folder that ``train`` wrote, or ``package.module:factory`` for a user's own model; see :func:`load`."""
     path = Path(name).expanduser()
     if path.is_dir():
         saved = load_metadata(path)
-        return LoadedModel(load(path), str(saved.config["name"]), saved.weights_hash, saved)
+        return LoadedModel(load(path, factory), str(saved.config["name"]), saved.weights_hash, saved)
     if name in NAMES:
         remedy = f"train it first: flipproof train --model {name} ... --out M, then --model M"
         raise InputError(f"--model {name} is a model without weights ({remedy})")
@@ -154,13 +173,45 @@ def _told(what: str, remedy: str) -> Iterator[None]:
         raise InputError(f"{what} with {reason} ({remedy})") from error
 
 
-def save(model: NamedNetwork | NodeStatistics, folder: str | os.PathLike[str], **metadata: Any) -> None:
-    """Write one of flipproof's models to a folder, whole or not at all; an existing model folder is replaced. ``metadata`` is
-    what should be remembered, as JSON; an :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a hook by its spec."""
+def save(
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    factory: Callable[..., Any] | None = None,
+    noise: EdgeNoise | None = None,
+    groups: int | None = None,
+    defence: Mapping[str, Any] | None = None,
+    features: Any = None,
+    data: str | None = None,
+    data_seed: int | None = None,
+    split_seed: int | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Write a model to a folder, whole or not at all; an existing model folder is replaced.
+
+    Args:
+        model: One of flipproof's own models, or with ``factory`` a network of your own, of which the weights are written.
+        folder: Where to.
+        factory: Makes the network of your own, and must be importable by its name: see :func:`from_factory`.
+        noise: The noise of the smoothed classifier that the model is for, stored by its exact thresholds.
+        groups: The number of groups, if the model is for a voting classifier.
+        defence: In place of both, a defence by its ``name`` with its settings, as in a run folder.
+        features: The node features that the model takes: a hook, or its name.
+        data, data_seed, split_seed: The data that it was trained on, as for ``flipproof train``.
+        metadata: What else should be remembered, as JSON.
+    """
+    told = {"noise": noise, "groups": groups, "defence": defence, "features": features}
+    told |= {"data": data, "data_seed": data_seed, "split_seed": split_seed}
+    metadata = {**{name: value for name, value in told.items() if value is not None}, **metadata}
     from flipproof.models import NodeStatistics
     from flipproof.models.network import NamedNetwork
 
-    if not isinstance(model, (NamedNetwork, NodeStatistics)):
+    if factory is not None:
+        name = f"{factory.__module__}:{getattr(factory, '__qualname__', type(factory).__qualname__)}"
+        config = {"name": name, "in_features": metadata.get("in_features", 0), "num_classes": metadata["num_classes"]}
+    elif isinstance(model, (NamedNetwork, NodeStatistics)):
+        config = model.config
+    else:
         raise InputError(
             f"only flipproof's own networks can be saved; got {type(model).__name__} (save another module's state_dict "
             "with safetensors yourself)"
@@ -169,14 +220,17 @@ def save(model: NamedNetwork | NodeStatistics, folder: str | os.PathLike[str], *
     if folder.exists() and _description(folder).get("format") != _FORMAT:
         raise InputError(f"{folder} exists and is not a model folder (choose another name, or remove it)")
     weights, plain = _packed_weights(model), {key: _plain(value, key) for key, value in metadata.items()}
-    description = {"format": _FORMAT, "version": _VERSION, "model": model.config}
+    description = {"format": _FORMAT, "version": _VERSION, "model": config}
     description |= {"weights_sha256": hashlib.sha256(weights).hexdigest(), "metadata": plain}
     text = json.dumps(description, indent=2, sort_keys=False, allow_nan=False) + "\n"
     write_folder(folder, {_CONFIG: text.encode(), _WEIGHTS: weights})
 
 
-def load(folder: str | os.PathLike[str]) -> Any:
-    """What :func:`save` wrote: a network in evaluation mode, or a fitted model. See :func:`load_metadata` for the rest."""
+def load(folder: str | os.PathLike[str], factory: Callable[..., Any] | None = None) -> Any:
+    """What :func:`save` wrote: a network in evaluation mode, or a fitted model. See :func:`load_metadata` for the rest.
+
+    A user's network is made by the factory that was stored with it, which must be importable, or by the one given here.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load as load_tensors
 
@@ -185,7 +239,12 @@ def load(folder: str | os.PathLike[str]) -> Any:
     folder = Path(folder)
     saved, weights = _read(folder)
     line, classes = saved.config.get("name") == _LINE, saved.config.get("num_classes", 0)
-    model: Any = NodeStatistics(classes) if line else build(saved.config).eval()
+    if ":" in str(saved.config.get("name")):
+        sizes = {name: int(saved.config[name]) for name in ("in_features", "num_classes")}
+        made = factory or _imported(str(saved.config["name"]), "the model's factory")[0]
+        model: Any = from_factory(made, **sizes, seed=0)
+    else:
+        model = NodeStatistics(classes) if line else build(saved.config).eval()
     try:
         model.load_state_dict(load_tensors(weights))
     except (SafetensorError, RuntimeError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""The line to beat: what can be learned from a graph without its edges, by the better of a forest and a perceptron.
+"""The line to beat: what can be learned from a graph without its edges, by the best of forest, perceptron and majority class.
 
 A weak line flatters every certificate. This one is fitted in seconds, and no attack on edges can change any of its answers.
 Forests and perceptrons of scikit-learn are kept as plain arrays: fitted there, evaluated here, and saved without pickle.
@@ -41,11 +41,12 @@ class NodeFit:
 
 
 class NodeStatistics:
-    r"""A classifier that sees the nodes of a graph and no edge: the better of a random forest and a perceptron.
+    r"""A classifier that ignores edges: the best of a random forest, a perceptron and the most frequent class.
 
     Its inputs are the number of nodes and, for every node feature, sum, logarithm of the sum and mean; for features with other
     values than 0 and 1 also deviation, smallest and largest value. The answer is certified at every radius, provided that the
-    node features do not depend on edges. It is called with a list of :class:`flipproof.Graph`, and returns labels.
+    node features do not depend on edges. It is called with a list of :class:`flipproof.Graph`, and returns labels, numbers
+    below ``num_classes``.
 
     >>> graphs = [Graph(n, [], label=int(n > 6)) for n in range(2, 12)] * 3
     >>> model = NodeStatistics(2)
@@ -120,15 +121,17 @@ class NodeStatistics:
             compared[name] = float(np.mean(np.concatenate(right)))
         kind = max(compared, key=lambda name: compared[name])
         machine = fitted(settings[kind], inputs, truth)
-        self._state |= (forest_state if kind.startswith("forest") else perceptron_state)(machine, self.num_classes)
+        self._state |= (perceptron_state if kind.startswith("perceptron") else forest_state)(machine, self.num_classes)
         return NodeFit(kind, float(np.mean(machine.predict(inputs) == truth)), compared[kind], compared)
 
     def state_dict(self) -> dict[str, Tensor]:
+        """What was learnt, as torch's modules give it."""
         import torch
 
         return {key: torch.from_numpy(np.ascontiguousarray(value).copy()) for key, value in self._state.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take the state that :meth:`state_dict` gave."""
         tables = {key: value.numpy() for key, value in state.items()}
         last = tables["value"] if "roots" in tables else tables[f"weights_{_layers(tables) - 1}"]
         if last.shape[1] != self.num_classes or tables["columns"].max(initial=0) >= tables["width"][0]:
@@ -171,6 +174,7 @@ def _settings(seed: int) -> dict[str, Any]:
     return {
         **{f"forest, {leaf} graphs per leaf": forest(seed, leaf=leaf) for leaf in (1, 5)},
         **{f"perceptron, weight decay {decay:g}": perceptron(seed, decay=decay) for decay in (0.1, 1.0)},
+        "most frequent class": most_frequent_class(),
     }
 
 
@@ -211,6 +215,13 @@ def forest(seed: int, *, leaf: int = 1, depth: int | None = None) -> Any:
     from sklearn.ensemble import RandomForestClassifier
 
     return RandomForestClassifier(_TREES, min_samples_leaf=leaf, max_depth=depth, random_state=seed % 2**32)
+
+
+def most_frequent_class() -> Any:
+    """A forest of one tree that asks no question, as no answer is worth that much."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    return RandomForestClassifier(1, bootstrap=False, min_impurity_decrease=1.0, random_state=0)
 
 
 def perceptron(seed: int, *, decay: float) -> Any:

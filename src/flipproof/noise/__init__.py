@@ -3,7 +3,7 @@
 from flipproof.checks import checked_seed
 from flipproof.noise.feature_law import BitNoise, FeatureNoise, LabelNoise, feature_noise_from
 from flipproof.noise.groups import HASH_VERSION, EdgeGroups
-from flipproof.noise.law import EdgeNoise, NoisyBatch, SlotLists, keyed_draws, noisy_states
+from flipproof.noise.law import EdgeNoise, Neighbours, NoisyBatch, SlotLists, keyed_draws, noisy_states
 from flipproof.noise.stream import BLOCK, STREAM_VERSION, SampleStream
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "EdgeNoise",
     "FeatureNoise",
     "LabelNoise",
+    "Neighbours",
     "NoisyBatch",
     "SampleStream",
     "SlotLists",

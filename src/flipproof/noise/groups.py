@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from flipproof.checks import checked_integer
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.graphs.conversions import read_only
-from flipproof.noise.law import NoisyBatch, SlotLists
+from flipproof.noise.law import Neighbours, NoisyBatch, SlotLists
 
 HASH_VERSION = 1
 """Changes whenever the group of a (pair, number of groups, key) would; stored with the votes."""
@@ -62,7 +62,7 @@ class EdgeGroups:
         return groups
 
     def of_slots(self, slots: IntArray, num_nodes: int) -> IntArray:
-        """The same as :meth:`of_pairs`, for slot numbers."""
+        """The same as :meth:`of_pairs`, for slot numbers of a graph with ``num_nodes`` nodes."""
         return self.of_pairs(pairs_of_slots(slots, num_nodes))
 
     def of_nodes(self, num_nodes: int, count: int) -> IntArray:
@@ -141,9 +141,8 @@ def _listed_batch(graph: Graph, size: int, *parts: SlotLists) -> NoisyBatch:
     frozen = graph.frozen_edge_slots
     everywhere = SlotLists(np.repeat(np.arange(size), len(frozen)), np.tile(frozen, size))
     sample, slot = (np.concatenate(values) for values in zip(*parts, everywhere, strict=True))
-    order = np.lexsort((slot, sample))
-    lists = SlotLists(sample[order].astype(np.int64), slot[order])
-    return NoisyBatch(graph.num_nodes, size, graph.node_features, None, frozen, None, lists)
+    listed = Neighbours.of(SlotLists(sample, slot), size, graph.num_nodes)
+    return NoisyBatch(graph.num_nodes, size, graph.node_features, None, frozen, None, listed)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from numbers import Real
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots, unchecked_graph
+from flipproof.graphs.conversions import slots_of_pairs
 
 WORD = 2**32
 """Probabilities are multiples of ``1 / WORD``."""
@@ -32,6 +33,7 @@ class EdgeNoise:
         keep: The paper's beta, in (0.5, 1): every slot keeps its state with this probability.
         add: Probability that an empty slot gains an edge.
         remove: Probability that an edge is lost. ``add + remove`` must be below 1; either may be 0.
+        unnamed: Refused, as one number could mean any of these.
 
     Probabilities are multiples of 2**-32. ``p_add`` and ``p_remove`` are the values in use; the certificates use them, not
     the decimals that were typed.
@@ -46,7 +48,13 @@ class EdgeNoise:
     add_threshold: int
     remove_threshold: int
 
-    def __init__(self, *, keep: float | None = None, add: float | None = None, remove: float | None = None) -> None:
+    def __init__(
+        self, *unnamed: float, keep: float | None = None, add: float | None = None, remove: float | None = None
+    ) -> None:
+        if unnamed:
+            shown = ", ".join(f"{value!r}" for value in unnamed)
+            say = f"keep={unnamed[0]!r}" if len(unnamed) == 1 else "add={!r}, remove={!r}".format(*unnamed)
+            raise InputError(f"EdgeNoise takes its numbers by name; got {shown} (say {say})")
         for name, value in (("keep", keep), ("add", add), ("remove", remove)):
             if value is not None:
                 _check_number(value, name)
@@ -58,8 +66,11 @@ class EdgeNoise:
                 raise InputError(f"keep must lie in (0.5, 1); got {keep:g} ({hint})")
             add_threshold = remove_threshold = _threshold(1 - float(keep), "1 - keep")
         elif add is None or remove is None:
+            one = next(
+                (f"only {name}" for name, value in (("add", add), ("remove", remove)) if value is not None), "neither"
+            )
             raise InputError(
-                f"noise needs keep, or both add and remove; got add={add}, remove={remove} (pass 0 for none)"
+                f"EdgeNoise needs keep, or both add and remove; got {one} (for instance keep=0.9, or add=0.01, remove=0.4)"
             )
         else:
             for name, value in (("add", add), ("remove", remove)):
@@ -171,12 +182,28 @@ class SlotLists(NamedTuple):
     slot: IntArray
 
 
+class Neighbours(NamedTuple):
+    """Those of node ``i`` of copy ``b`` are ``places[starts[b n + i] : starts[b n + i + 1]]``, ascending, below ``n``."""
+
+    starts: IntArray
+    places: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, lists: SlotLists, size: int, num_nodes: int) -> Neighbours:
+        """From the slots of the edges, in any order."""
+        u, v = pairs_of_slots(lists.slot, num_nodes).T
+        first = lists.sample * num_nodes
+        rows, places = np.concatenate([first + u, first + v]), np.concatenate([v, u])
+        starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=size * num_nodes))])
+        return cls(starts, places[np.lexsort((places, rows))].astype(np.int32))
+
+
 @dataclass(frozen=True)
 class NoisyBatch:
     """Noisy versions of one graph: all that a classifier may see of it. The clean edges cannot be told from this.
 
-    Either ``states`` (dense) or ``lists`` (sparse) is ``None``. ``node_features`` are ``[n, d]`` where all samples have the same,
-    else ``[size, n, d]``.
+    Either ``states`` (dense) or ``listed`` (sparse) is ``None``. ``node_features`` are ``[n, d]`` where all samples have the
+    same, else ``[size, n, d]``.
     """
 
     num_nodes: int
@@ -185,7 +212,7 @@ class NoisyBatch:
     slots: IntArray | None
     frozen_edges: IntArray
     states: NDArray[np.bool_] | None
-    lists: SlotLists | None
+    listed: Neighbours | None
 
     def only(self, chosen: IntArray) -> NoisyBatch:
         """The chosen samples, in this order."""
@@ -194,16 +221,35 @@ class NoisyBatch:
             return replace(shared, node_features=self.node_features[chosen])
         if self.states is not None:
             return replace(self, size=len(chosen), states=self.states[chosen])
-        sample, slot = self.edge_lists()
-        starts = np.searchsorted(sample, np.arange(self.size + 1))
-        parts = [slot[starts[index] : starts[index + 1]] for index in chosen.tolist()]
-        lists = SlotLists(np.repeat(np.arange(len(chosen)), list(map(len, parts))), np.concatenate([slot[:0], *parts]))
-        return replace(self, size=len(chosen), lists=lists)
+        starts, places = self.neighbours
+        begins = starts[:: self.num_nodes]
+        parts = [places[begins[index] : begins[index + 1]] for index in chosen.tolist()]
+        degrees = np.diff(starts).reshape(self.size, -1)[chosen].ravel()
+        listed = Neighbours(np.concatenate([[0], np.cumsum(degrees)]), np.concatenate([places[:0], *parts]))
+        return replace(self, size=len(chosen), listed=listed)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The neighbours of all nodes."""
+        if self.listed is not None:
+            return self.listed
+        from flipproof.noise import cell_flips
+
+        assert self.slots is not None
+        states, frozen, slots = np.ascontiguousarray(self.states), self.frozen_edges, self.slots
+        if len(frozen):
+            before = np.searchsorted(slots, frozen)
+            states, slots = np.insert(states, before, True, axis=1), np.insert(slots, before, frozen)
+        first, second = _ends_of_slots(slots.tobytes(), self.num_nodes)
+        return Neighbours(*cell_flips.joined_neighbours(states, first, second, self.num_nodes))
 
     def edge_lists(self) -> SlotLists:
         """Slots of all edges of all samples, sorted by sample, then slot: the canonical order."""
-        if self.lists is not None:
-            return self.lists
+        n = self.num_nodes
+        if self.listed is not None:
+            rows, places = np.repeat(np.arange(self.size * n), np.diff(self.listed.starts)), self.listed.places
+            sample, source = np.divmod(rows[(once := rows % n < places)], n)
+            return SlotLists(sample, slots_of_pairs(np.stack([source, places[once]], axis=1), n))
         assert self.states is not None
         assert self.slots is not None
         sample, column = np.nonzero(self.states)
@@ -217,35 +263,24 @@ class NoisyBatch:
         """Dense adjacency matrices, float32 ``[size, n, n]``."""
         n = self.num_nodes
         if self.states is not None:
-            return self._entries(self.states, np.float32).reshape(self.size, n, n)
-        sample, slot = self.edge_lists()
-        matrix = np.zeros((self.size, n, n), dtype=np.float32)
-        u, v = pairs_of_slots(slot, n).T
-        matrix[sample, u, v] = matrix[sample, v, u] = 1
-        return matrix
-
-    def _entries(self, states: NDArray[np.bool_], dtype: type) -> NDArray[Any]:
-        """The entries of the adjacency matrices from the states of slots, ``[size, n * n]``."""
-        assert self.slots is not None
-        # column 0 of `padded` is "no edge", column 1 "frozen edge"
-        padded = np.zeros((self.size, states.shape[1] + 2), dtype=dtype)
-        padded[:, 1] = 1
-        padded[:, 2:] = states
-        return padded.take(_column_of_entry(self.num_nodes, self.slots.tobytes(), self.frozen_edges.tobytes()), axis=1)
+            assert self.slots is not None
+            # column 0 of `padded` is "no edge", column 1 "frozen edge"
+            padded = np.zeros((self.size, self.states.shape[1] + 2), dtype=np.float32)
+            padded[:, 1] = 1
+            padded[:, 2:] = self.states
+            columns = _column_of_entry(n, self.slots.tobytes(), self.frozen_edges.tobytes())
+            return padded.take(columns, axis=1).reshape(self.size, n, n)
+        starts, places = self.neighbours
+        matrix = np.zeros((self.size * n, n), dtype=np.float32)
+        matrix[np.repeat(np.arange(self.size * n), np.diff(starts)), places] = 1
+        return matrix.reshape(self.size, n, n)
 
     def edge_index(self) -> tuple[IntArray, IntArray]:
         """Edges of the disjoint union, both directions, sorted: ``edge_index [2, 2E]`` and ``batch [size * n]``."""
-        n = self.num_nodes
-        if self.states is not None:
-            source, target = np.divmod(np.flatnonzero(self._entries(self.states, np.bool_)), n)
-            index = np.stack([source, target + source // n * n])
-        else:
-            sample, slot = self.edge_lists()
-            u, v = (pairs_of_slots(slot, n) + sample[:, None] * n).T
-            sources, targets = np.concatenate([u, v]), np.concatenate([v, u])
-            order = np.lexsort((targets, sources))
-            index = np.stack([sources[order], targets[order]])
-        return index, np.repeat(np.arange(self.size, dtype=np.int64), n)
+        starts, places = self.neighbours
+        owner = np.repeat(np.arange(self.size, dtype=np.int64), self.num_nodes)
+        sources = np.repeat(np.arange(len(owner)), np.diff(starts))
+        return np.stack([sources, places + owner[sources] * self.num_nodes]), owner
 
     def graphs(self, node_features: NDArray[Any] | None = None) -> list[Graph]:
         """One :class:`Graph` per sample, for black-box classifiers; without label and name.
@@ -265,8 +300,15 @@ class NoisyBatch:
 
 
 @lru_cache(maxsize=64)
+def _ends_of_slots(slots: bytes, num_nodes: int) -> tuple[IntArray, IntArray]:
+    """The two nodes of every slot."""
+    first, second = np.ascontiguousarray(pairs_of_slots(np.frombuffer(slots, np.int64), num_nodes).T)
+    return first, second
+
+
+@lru_cache(maxsize=64)
 def _column_of_entry(num_nodes: int, slots: bytes, frozen_edges: bytes) -> IntArray:
-    """For each entry of an ``n x n`` matrix the column that holds its state; see :meth:`NoisyBatch._entries`."""
+    """For each entry of an ``n x n`` matrix the column that holds its state; see :meth:`NoisyBatch.adjacency`."""
     column = np.zeros((num_nodes, num_nodes), dtype=np.int64)
     free = np.frombuffer(slots, np.int64)
     for numbers, columns in ((np.frombuffer(frozen_edges, np.int64), 1), (free, np.arange(len(free)) + 2)):

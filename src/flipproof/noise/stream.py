@@ -17,7 +17,7 @@ import hashlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from flipproof.checks import checked_seed
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots, unchecked_graph
-from flipproof.graphs.conversions import canonical_pairs, pyg_edge_fields, pyg_pairs, pyg_with_edges
-from flipproof.noise.law import WORD, EdgeNoise, NoisyBatch, SlotLists, halves, key_of, merged, noisy_states, philox
+from flipproof.graphs.conversions import canonical_pairs, pyg_edge_fields, pyg_pairs, pyg_with_edges, slots_of_pairs
+from flipproof.noise.law import WORD, EdgeNoise, Neighbours, NoisyBatch, SlotLists, halves, key_of, noisy_states, philox
 
 BLOCK = 1024
 """Samples in a block: the unit of distribution, of resuming and of checksums."""
@@ -152,7 +152,7 @@ class SampleStream:
     def flip_lists(self, start: int, stop: int) -> SlotLists:
         """The flipped slots of samples ``start..stop-1`` (numbered from 0), sorted by sample, then slot."""
         if self._additions is not None:
-            return merged(*self._sparse_flips(start, stop))
+            return SlotLists(*self._sparse_flips(*self._sparse_samples(start, stop), 0).T)
         sample, column = np.nonzero(self.flips(start, stop))
         return SlotLists(sample.astype(np.int64), self.graph.slots[column])
 
@@ -160,18 +160,14 @@ class SampleStream:
         """Samples ``start..stop-1`` for a classifier, and their flips as canonical bytes; those of consecutive batches join."""
         graph = self.graph
         if self._additions is None:
-            states, lists = self._dense_states(start, stop), None
+            states, listed = self._dense_states(start, stop), None
             content = np.packbits(states ^ graph.slot_states, axis=1).tobytes()
         else:
-            removed, added = self._sparse_flips(start, stop)
-            flipped = merged(removed, added)
-            content = np.stack([flipped.sample + start, flipped.slot], axis=1).astype("<i8").tobytes()
-            kept = np.ones((stop - start, graph.num_edges), dtype=np.bool_)
-            kept[removed.sample, np.searchsorted(graph.edge_slots, removed.slot)] = False
-            sample, column = np.nonzero(kept)
-            states, lists = None, merged(SlotLists(sample.astype(np.int64), graph.edge_slots[column]), added)
+            samples = self._sparse_samples(start, stop)
+            content = self._sparse_flips(*samples, start).astype("<i8", copy=False).tobytes()
+            states, listed = None, self._sparse_neighbours(*samples)
         slots, frozen = None if states is None else graph.slots, graph.frozen_edge_slots
-        return NoisyBatch(graph.num_nodes, stop - start, graph.node_features, slots, frozen, states, lists), content
+        return NoisyBatch(graph.num_nodes, stop - start, graph.node_features, slots, frozen, states, listed), content
 
     def packed_flips(self, start: int) -> tuple[NDArray[np.uint8], str]:
         """The flips of a whole block, eight slots a byte, ``[BLOCK, N / 8]``, and their checksum; of the dense sampler only."""
@@ -216,7 +212,7 @@ class SampleStream:
         meaning = f"flips {STREAM_VERSION} {kind} {graph.topology} {noise.add_threshold} {noise.remove_threshold}"
         checksum = hashlib.blake2b(meaning.encode(), digest_size=16)
         if not self.sparse:
-            checksum.update(pairs_of_slots(graph.slots, graph.num_nodes).astype("<i8").tobytes())
+            checksum.update(_pairs_of_slots(graph.slots.tobytes(), graph.num_nodes))
         return checksum
 
     def _words(self, start: int, stop: int) -> NDArray[np.uint64]:
@@ -229,52 +225,47 @@ class SampleStream:
         draws = halves(self._words(start, stop))[:, : self.graph.num_slots]
         return noisy_states(self.graph.slot_states, draws, self.noise)
 
-    def _sparse_flips(self, start: int, stop: int) -> tuple[SlotLists, SlotLists]:
-        """Removed and added slots."""
+    def _sparse_samples(self, start: int, stop: int) -> tuple[NDArray[np.bool_], IntArray, IntArray]:
+        """Which flippable edges every sample keeps, where the slots that it adds start, and these."""
         assert self._additions is not None
-        graph, words, first = self.graph, self._words(start, stop), self._removal_words
-        draws = halves(words[:, :first])[:, : graph.max_removes]
-        sample, column = np.nonzero(~noisy_states(np.ones(draws.shape[1], dtype=np.bool_), draws, self.noise))
-        removed = SlotLists(sample.astype(np.int64), graph.flippable_edge_slots[column])
-        counts = self._additions.counts(words[:, first])
-        sample, rank = self._places(words[:, first + 1 : first + 1 + self._additions.draws], counts, start)
-        # the rank-th empty slot is preceded by `rank` empty ones and by every occupied slot below it
-        return removed, SlotLists(sample, rank + np.searchsorted(self._empty_before, rank, side="right"))
+        words, first, empty = self._words(start, stop), self._removal_words, max(1, self.graph.max_adds)
+        kept = np.ones((len(words), self.graph.max_removes), dtype=np.bool_)
+        if kept.size and first:
+            kept = noisy_states(kept[0], halves(words[:, :first])[:, : self.graph.max_removes], self.noise)
+        counts, columns = self._additions.counts(words[:, first]), (first + 1, first + 1 + self._additions.draws)
+        highest = np.uint64(2**64 // empty * empty - 1)  # draws above it would favour small ranks
+        starts, added, short = cell_flips().added_cells(words, *columns, counts, empty, highest, self._empty_before)
+        for row in np.flatnonzero(short).tolist():
+            ranks = np.sort(self._replacement(row + start, int(counts[row])))
+            # the rank-th empty slot is preceded by `rank` empty ones and by every occupied slot below it
+            added[starts[row] : starts[row + 1]] = ranks + np.searchsorted(self._empty_before, ranks, side="right")
+        return kept, starts, added
+
+    def _sparse_flips(self, kept: NDArray[np.bool_], starts: IntArray, added: IntArray, first: int) -> IntArray:
+        """The number of the sample and the slot for all that flips, sorted ``[F, 2]``."""
+        pairs: IntArray = cell_flips().flipped_cells(kept, self.graph.flippable_edge_slots, starts, added, first)
+        return pairs
+
+    def _sparse_neighbours(self, kept: NDArray[np.bool_], starts: IntArray, added: IntArray) -> Neighbours:
+        """The neighbours of all nodes of all samples."""
+        before = np.searchsorted(self.graph.flippable_edge_slots, self.graph.frozen_edge_slots)
+        kept = np.insert(kept, before, True, axis=1) if len(before) else kept
+        return Neighbours(*cell_flips().noisy_neighbours(kept, *self._edges_and_rows, starts, added))
+
+    @cached_property
+    def _edges_and_rows(self) -> tuple[NDArray[np.uint64], IntArray]:
+        """The nodes of every edge as one number, and the slot of the pair of every node and the next one."""
+        first, second = self.graph.edges.T.astype(np.uint64)
+        nodes = np.arange(self.graph.num_nodes)
+        return first << np.uint64(32) | second, slots_of_pairs(
+            np.stack([nodes, nodes + 1], axis=1), self.graph.num_nodes
+        )
 
     @cached_property
     def _empty_before(self) -> IntArray:
         """The number of empty slots before each occupied one."""
         occupied = np.union1d(self.graph.edge_slots, self.graph.frozen_slots)
         return occupied - np.arange(len(occupied))
-
-    def _places(self, words: NDArray[np.uint64], counts: IntArray, start: int) -> tuple[IntArray, IntArray]:
-        """For each row, as many ranks among the empty slots as its count says: the first distinct ones drawn.
-
-        Skipping repeats of uniform draws makes every set of this size equally likely.
-        """
-        empty = self.graph.max_adds
-        if not counts.any():
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        limit = 2**64 // empty * empty  # draws at or above it would favour small ranks
-        accepted = np.ones(words.shape, dtype=np.bool_) if limit == 2**64 else words < np.uint64(limit)
-        # a refused draw gets a rank of its own, so that it repeats no other
-        ranks = np.where(accepted, (words % np.uint64(empty)).astype(np.int64), empty + np.arange(words.shape[1]))
-        order = np.argsort(ranks, axis=1, kind="stable")
-        ordered = np.take_along_axis(ranks, order, axis=1)
-        fresh = np.empty(words.shape, dtype=np.bool_)
-        np.put_along_axis(fresh, order, np.diff(ordered, axis=1, prepend=-1) != 0, axis=1)
-        fresh &= accepted
-        chosen = fresh & (np.cumsum(fresh, axis=1) <= counts[:, None])
-        sample, column = np.nonzero(chosen)
-        rank = ranks[sample, column]
-        short = np.flatnonzero(chosen.sum(axis=1) < counts)
-        if len(short):
-            keep = ~np.isin(sample, short)
-            sample = np.concatenate([sample[keep], np.repeat(short, counts[short])])
-            rank = np.concatenate(
-                [rank[keep], *(self._replacement(row + start, counts[row]) for row in short.tolist())]
-            )
-        return np.divmod(np.sort(sample * np.int64(empty) + rank), empty)
 
     def _replacement(self, index: int, count: int) -> IntArray:
         """Ranks of a sample whose words held too many repeats, from a separate generator. Rare."""
@@ -285,6 +276,20 @@ class SampleStream:
             draws = generator.random_raw(2 * (count - len(chosen)) + _SPARE_DRAWS)
             chosen |= dict.fromkeys(word % empty for word in draws.tolist() if word < limit)
         return np.fromiter(chosen, dtype=np.int64, count=count)
+
+
+@cache
+def cell_flips() -> Any:
+    """The compiled loops; numba takes a while to load."""
+    from flipproof.noise import cell_flips
+
+    return cell_flips
+
+
+@lru_cache(maxsize=64)
+def _pairs_of_slots(slots: bytes, num_nodes: int) -> bytes:
+    """The node pairs of slots: as bytes, from bytes."""
+    return pairs_of_slots(np.frombuffer(slots, np.int64), num_nodes).astype("<i8").tobytes()
 
 
 def noisy_version(graph: Any, noise: EdgeNoise, *, seed: int | str | None, edge_features: bool = False) -> Any:

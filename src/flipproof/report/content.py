@@ -1,4 +1,4 @@
-"""What a report shows, in numbers: certificates of every method, attacks, and the accuracy of a network that ignores edges."""
+"""What a report shows, in numbers: certificates of every method, attacks, and the accuracy of a classifier that ignores edges."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from flipproof.attacks.search import AttackResult
 from flipproof.certificates.certificate import Certificate, WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
+from flipproof.defences.defence import feature_noise_of
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.wording import attack_targets, setting_words, wording
 from flipproof.runs.run_folder import CertifySettings
@@ -61,7 +62,7 @@ class TableRun:
         name: What reports and tables call it.
         settings: What was asked.
         rows: Its certificates, in the order of the data set.
-        line: How many of its graphs a network that ignores edges answers right; ``None`` if unknown.
+        line: How many of its graphs a classifier that ignores edges answers right; ``None`` if unknown.
     """
 
     name: str
@@ -182,6 +183,22 @@ class CertifiedRun(TableRun):
             total += cells
         adds, removes = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
         return total[:adds, :removes]
+
+    @cached_property
+    def feature_kind(self) -> str | None:
+        """What is changed of the node features by attackers that certificates speak of: labels, bits; ``None`` for nothing."""
+        noise = feature_noise_of(self.settings.defence_object)
+        return None if noise is None else noise.changes(2)[0].name.split()[-1]
+
+    def joint_counts(self) -> IntArray:
+        """How many graphs stay right under any flips with any changed features, ``[flips, changes]``, cut as the others."""
+        total = np.zeros((_MOST_CELLS, _MOST_CELLS), dtype=np.int64)
+        for row in self.rows:
+            if row["predicted"] is not None and row["predicted"] == row["label"]:
+                grid = certificate_of(row).joint_grid[:_MOST_CELLS, :_MOST_CELLS]
+                total[: grid.shape[0], : grid.shape[1]] += grid
+        flips, changes = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
+        return total[:flips, :changes]
 
     def lead_over(self, right: int) -> int:
         """The most flips under which more than ``right`` graphs are certified; -1 if never."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.metrics import Curve
 from flipproof.files import write_bytes, write_text
+from flipproof.graphs import IntArray
 from flipproof.report.content import ATTACKERS, CertifiedRun, curve_range, percent
 from flipproof.runs.attacking import Attacked
 
@@ -49,7 +50,7 @@ class Panel:
     """A plot of curves.
 
     Attributes:
-        floor: Accuracy of a network that ignores edges, certified at every radius: the line to beat.
+        floor: Accuracy of a classifier that ignores edges, certified at every radius: the line to beat.
         limit: The highest accuracy that the task allows, by radius.
     """
 
@@ -60,7 +61,13 @@ class Panel:
 
 
 def curves_figure(
-    stem: Path, panels: Sequence[Panel], *, most: int = 3, title: str = "", legend: str = "", share: str = ""
+    stem: Path,
+    panels: Sequence[Panel],
+    *,
+    most: int = 3,
+    title: str = "",
+    legend: str = "",
+    share: str = "certified accuracy",
 ) -> list[Path]:
     """Panels of ``share``, by default certified accuracy, against the number of flips, at most ``most`` per line.
 
@@ -73,7 +80,7 @@ def curves_figure(
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
         for axes, panel in zip(grid.flat, panels, strict=False):
-            _draw_panel(axes, panel, share or "certified accuracy")
+            draw_panel(axes, panel, share)
             axes.label_outer()
         figure.suptitle(title, fontsize=10, x=0.01, ha="left")
         named = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -84,7 +91,7 @@ def curves_figure(
     return [*figure_paths(stem), write_rows(stem, [row for panel in panels for row in _panel_rows(panel)])]
 
 
-def _draw_panel(axes: Any, panel: Panel, share: str) -> None:
+def draw_panel(axes: Any, panel: Panel, share: str = "certified accuracy") -> None:
     """Curves with 95% intervals as whiskers, or the range of their networks as a band; the lines to compare with; axes."""
     import matplotlib
 
@@ -184,7 +191,12 @@ def write_figures(folder: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         paths = _accuracy(folder / "certified_accuracy", seeing or runs)
         if seeing:
-            paths += _add_remove(folder / "add_remove", seeing)
+            counts = [run.add_remove_counts() for run in seeing]
+            paths += _heat_maps(folder / "add_remove", seeing, counts, ("additions", "removals"))
+        noisy = [run for run in runs if run.feature_kind is not None]
+        if noisy:
+            names = "flips", f"changed {' or '.join(dict.fromkeys(str(run.feature_kind) for run in noisy))}"
+            paths += _heat_maps(folder / "features", noisy, [run.joint_counts() for run in noisy], names)
         if attacked:
             paths += curves_figure(folder / "under_attack", list(map(_attacked_panel, attacked)), share="accuracy")
     return paths
@@ -215,9 +227,10 @@ def _attacked_panel(run: CertifiedRun) -> Panel:
     return Panel(f"{run.name}: {certified.graphs} graphs attacked", (replace(certified, name=CERTIFIED), *after))
 
 
-def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
-    """The share of graphs that withstand so many additions and removals together."""
-    counts = [run.add_remove_counts() for run in runs]
+def _heat_maps(
+    stem: Path, runs: Sequence[CertifiedRun], counts: Sequence[IntArray], names: tuple[str, str]
+) -> list[Path]:
+    """The share of graphs that withstand so many changes of one kind and of another together: additions and removals, say."""
     size = tuple(max(count.shape[axis] for count in counts) for axis in (0, 1))
     with saved_figure(stem, (3.3 * len(runs) + 0.6, 3.4)) as figure:
         panels = figure.subplots(1, len(runs), squeeze=False)[0]
@@ -225,19 +238,19 @@ def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
             shares = np.zeros(size)
             shares[: count.shape[0], : count.shape[1]] = count / len(run.rows)
             image = axes.imshow(shares.T, origin="lower", cmap="Greys", vmin=0, vmax=1, aspect="auto")
-            for (adds, removes), number in np.ndenumerate(count):
+            for (one, other), number in np.ndenumerate(count):
                 if number and max(size) <= _WRITTEN_CELLS:
-                    shade = "white" if shares[adds, removes] > 0.6 else "black"
+                    shade = "white" if shares[one, other] > 0.6 else "black"
                     text = percent(int(number), len(run.rows))
-                    axes.text(adds, removes, text, ha="center", va="center", color=shade, fontsize=8)
-            axes.set(xlabel="additions, at most", ylabel="removals, at most")
+                    axes.text(one, other, text, ha="center", va="center", color=shade, fontsize=8)
+            axes.set(xlabel=f"{names[0]}, at most", ylabel=f"{names[1]}, at most")
             axes.set_title(plain_text(f"{run.name}: {run.defence}"), fontsize=9, loc="left")
             axes.locator_params(integer=True)
         figure.colorbar(image, ax=panels, label="share of graphs certified", shrink=0.8)
     rows = [
-        {"run": run.name, "additions": adds, "removals": removes, "share_of_graphs": f"{number / len(run.rows):.6f}"}
+        {"run": run.name, names[0]: one, names[1]: other, "share_of_graphs": f"{number / len(run.rows):.6f}"}
         for run, count in zip(runs, counts, strict=True)
-        for (adds, removes), number in np.ndenumerate(count)
+        for (one, other), number in np.ndenumerate(count)
     ]
     return [*figure_paths(stem), write_rows(stem, rows)]
 

@@ -104,7 +104,9 @@ def _accuracy_table(runs: Sequence[TableRun], shown: Sequence[int]) -> str:
     for run in best.values():
         share, interval = _share(_line(run))
         which = "the same graphs" if len(best) == 1 else f"the graphs of {latex_text(run.name)}"
-        caption += f" A network that ignores edges is right on {share} {interval} per cent of {which}, under any flips."
+        caption += (
+            f" A classifier that ignores edges is right on {share} {interval} per cent of {which}, under any flips."
+        )
     return latex_table(head, groups, caption=caption, label="tab:certified-accuracy", texts=2 + several)
 
 

@@ -89,7 +89,7 @@ def _tiles(run: CertifiedRun) -> list[tuple[str, str, str]]:
         tiles.append((_average(run), "flips withstood on average (wrong answers count 0)"))
         if run.line is not None:
             line = share_text(Curve("edge-blind", (run.line,), len(run.rows)), 0)
-            tiles.append((line, "right for a network that ignores edges, under any flips"))
+            tiles.append((line, "right for a classifier that ignores edges, under any flips"))
     parts = ((shown.partition(" "), what) for shown, what in tiles)
     return [(value, interval, what) for (value, _, interval), what in parts]
 
@@ -209,6 +209,7 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
         },
         "counted": _counted(run, top) if len(run.graphs) < len(run.rows) else None,
         "cells": [] if run.edge_blind else run.add_remove_counts().tolist(),
+        "features": None if run.feature_kind is None else [run.feature_kind, run.joint_counts().tolist()],
         "targets": run.targets,
         "underAttack": {
             role: _curve_data(curve) | {"graphs": curve.graphs} for role, curve in run.under_attack.items()

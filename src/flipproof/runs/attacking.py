@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.attacks import AttackResult, Options, robust_accuracy, strongest
+from flipproof.attacks import AttackResult, robust_accuracy, strongest
 from flipproof.certificates.metrics import right_radii, shares
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import Engine, ThisProcess
@@ -35,11 +35,11 @@ class AttackWork:
     graphs: Mapping[int, Graph]
     budget: int
     attacks: Sequence[str]
-    options: Options
+    options: Mapping[str, Any]  # of every attack
 
     def __call__(self, index: int) -> dict[str, Any]:
         graph = self.graphs[index]
-        options: Options = {**self.options, "label": graph.label}
+        options = {**self.options, "label": graph.label}
         return {
             role: strongest(defence, graph, budget=self.budget, attacks=self.attacks, **options).to_dict()
             for role, defence in self.attacked.items()

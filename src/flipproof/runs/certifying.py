@@ -1,6 +1,6 @@
 """Certification into a run folder: what is missing is asked, every certificate is read, the table is written. Safe to stop.
 
-Beside the evidence a run keeps the line to beat: what a network that ignores edges answers about its graphs.
+Beside the evidence a run keeps the line to beat: what a classifier that ignores edges answers about its graphs.
 """
 
 from __future__ import annotations
@@ -158,19 +158,23 @@ _ITEM = "edge-blind line"
 class Line:
     """What certificates are compared with. No attack on edges changes any of these answers."""
 
-    answers: Mapping[int, int] | None = None  # of a network that ignores edges, by graph
+    answers: Mapping[int, int] | None = None  # of a classifier that ignores edges, by graph
     missing: str = ""  # why there are none, in words
     majority: int | None = None  # the class that is most frequent among the training graphs, if they are known
     learned_from: int | None = None  # training graphs, where the network was fitted for this run
     training_graphs: int | None = None  # how many there are
 
     def right(self, rows: Sequence[Row]) -> int | None:
-        """How many graphs of a table the network answers right; ``None`` without one, or without labels."""
+        """How many graphs of a table are answered right without edges; ``None`` without answers, or without labels.
+
+        By the classifier that was learnt, or by always naming the most frequent class: whichever is right on more.
+        """
         if self.answers is None:
             return None
         labels = dict(zip(*columns_of(rows, "graph", "label").values(), strict=True))
         known = [index for index, label in labels.items() if label is not None]
-        return sum(self.answers[index] == labels[index] for index in known) if known else None
+        learnt = sum(self.answers[index] == labels[index] for index in known)
+        return max(learnt, self.majority_right(rows) or 0) if known else None
 
     def majority_right(self, rows: Sequence[Row]) -> int | None:
         """How many graphs of a table are of the class that is most frequent in training; ``None`` if nothing is known."""

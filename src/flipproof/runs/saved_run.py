@@ -22,6 +22,17 @@ from flipproof.runs.certifying import certify_into, features_shown, keep_to_path
 from flipproof.runs.run_folder import RUN_FILE, CertifySettings, Run, differences, open_run, written_run
 from flipproof.runs.table import COLUMNS, Row, certificate_of, derive_row, read_table
 
+_OF_RUNS = (
+    "defended",
+    "graphs",
+    "out",
+    "name",
+    "progress",
+    "workers",
+    "engine",
+    "request",
+)  # are no part of the question
+
 
 @dataclass(frozen=True, eq=False)
 class SavedRun:
@@ -43,7 +54,16 @@ def certify_run(
     progress: bool = False,
     workers: int | None = None,
     engine: Engine | None = None,
-    **question: Any,
+    samples: int | None = None,
+    alpha: float | None = None,
+    simultaneous: bool | None = None,
+    method: str | None = None,
+    seed: int | None = None,
+    depth: int | None = None,
+    calls: int | None = None,
+    per_node: int | None = None,
+    nodes: int | None = None,
+    request: Any = None,
 ) -> list[Certificate]:
     """Certify graphs into a run folder, as ``flipproof certify`` does; the same call continues where it was stopped.
 
@@ -53,7 +73,10 @@ def certify_run(
         out: The run folder.
         name: What reports call the graphs; by default the data set's own name.
         progress, workers, engine: As for :meth:`DefendedClassifier.certify_all`.
-        **question: As for the defence's ``certify``; by default what ``flipproof certify`` asks, with seed 0.
+        samples, alpha, simultaneous, method, seed: As for :meth:`SmoothedClassifier.certify_all`, but the default seed is 0.
+        depth, calls: As for :meth:`VotingClassifier.certify`.
+        per_node, nodes: As for :meth:`LocalClassifier.certify`.
+        request: In place of these, the request of a defence of your own.
 
     >>> import tempfile
     >>> from flipproof import EdgeNoise, Graph, SmoothedClassifier
@@ -63,6 +86,7 @@ def certify_run(
     ...     load_run(f"{folder}/run").certificates == made
     True
     """
+    question = {name: value for name, value in locals().items() if name not in _OF_RUNS and value is not None}
     if not isinstance(defended, DefendedClassifier):
         raise InputError(
             f"defended must be a defended classifier; got {defended!r} (for instance a SmoothedClassifier)"
@@ -77,10 +101,16 @@ def certify_run(
             "classes)"
         )
     kind, members = defended.defence.request, dict(enumerate(data))
-    request = kind(
-        **question, **({"graphs": len(data)} if any(entry.name == "graphs" for entry in fields(kind)) else {})
-    )
-    request = request if chosen is defended else chosen.defence.request()
+    known = {entry.name for entry in fields(kind)}
+    for key, value in question.items():
+        if key not in known:
+            raise InputError(
+                f"{key} has no part in certifying with {defended.defence.name}; got {value!r} (leave it out)"
+            )
+    if chosen is not defended:
+        request = chosen.defence.request()
+    elif request is None:
+        request = kind(**question, **({"graphs": len(data)} if "graphs" in known else {}))
     keep_to_path(chosen, out)
     chosen.check_ahead(data, request)
     settings = CertifySettings(

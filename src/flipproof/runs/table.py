@@ -14,14 +14,14 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import Certificate, Evidence, NodeRadii, cut_grid
+from flipproof.certificates.certificate import Certificate, Evidence, NodeRadii, cut_grid, shortened
 from flipproof.errors import InputError
 from flipproof.files import written_file
 from flipproof.graphs import Graph, as_graphs
@@ -81,6 +81,8 @@ def certificate_row(index: int, graph: Graph | None, certificate: Certificate, d
     """A certificate's row; what the graph and the evidence would tell is empty without them."""
     values = certificate.to_dict()
     values |= {"grid": certificate.edge_grid.tolist(), "joint_grid": _joint_text(certificate)}
+    if (noise := certificate.noise) is not None:
+        values |= {"p_add": noise.p_add, "p_remove": noise.p_remove}  # exactly: certificates are made of rows again
     label = None if graph is None else graph.label
     return {
         "graph": index,
@@ -189,16 +191,28 @@ def write_formatted(rows: Iterable[Row], kind: str, file: BinaryIO) -> None:
         raise InputError(f"--format must be one of {', '.join(FORMATS)}; got {kind!r} (csv is the default)")
     if kind == "parquet":
         return _write_parquet(rows, file)
-    ordered = ({column: row[column] for column in COLUMNS} for row in rows)
+    first, rest = list(islice(source := iter(rows), 1)), source
+    columns = _columns_shown(first)
+    ordered = ({column: _shown(column, row[column]) for column in columns} for row in chain(first, rest))
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     if kind == "json":
         text.write(json.dumps(list(ordered), indent=1, allow_nan=False) + "\n")
     else:
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        writer.writerow(columns)
         writer.writerows([_cell(value) for value in row.values()] for row in ordered)
     text.detach()
     return None
+
+
+def _columns_shown(rows: Sequence[Row]) -> list[str]:
+    """All columns; those about changed nodes only where these were asked about, which is the same for all rows."""
+    hidden = () if any(row["node_changes"] is not None for row in rows) else NODE_COLUMNS
+    return [column for column in COLUMNS if column not in hidden]
+
+
+def _shown(column: str, value: Any) -> Any:
+    return shortened(value) if column in ("p_add", "p_remove") and value is not None else value
 
 
 def _cell(value: Any) -> str:
@@ -228,7 +242,8 @@ _KINDS = {"int64": "Int64", "bool": "boolean", "double": "float64"}  # of pandas
 def to_dataframe(certificates: Iterable[Certificate], graphs: Iterable[Any] | None = None) -> Any:
     """A pandas ``DataFrame`` with one row per certificate and the columns of ``flipproof export``.
 
-    ``graphs``, in the same order, add ``name``, ``nodes``, ``edges``, ``label`` and ``correct``.
+    Columns about changed nodes are there where these were asked about. ``graphs``, in the same order, add
+    ``name``, ``nodes``, ``edges``, ``label`` and ``correct``.
 
     >>> from flipproof import EdgeNoise, certify_counts
     >>> table = to_dataframe([certify_counts([990, 10], EdgeNoise(keep=0.9), method="votes")])
@@ -249,7 +264,8 @@ def to_dataframe(certificates: Iterable[Certificate], graphs: Iterable[Any] | No
         raise InputError(
             f"graphs must be those of the certificates, {number}; got {len(members)} (give the same graphs, in order)"
         )
-    rows = map(certificate_row, range(number), members, certificates)
+    rows = list(map(certificate_row, range(number), members, certificates))
     left_out = {"evidence_sha256", *(() if graphs is not None else _OF_GRAPHS)}
-    kinds = {column: _KINDS.get(kind, "object") for column, kind in COLUMNS.items() if column not in left_out}
-    return pandas.DataFrame(list(rows), columns=list(kinds), dtype="object").astype(kinds)
+    kinds = {column: _KINDS.get(COLUMNS[column], "object") for column in _columns_shown(rows) if column not in left_out}
+    shown = [{column: _shown(column, row[column]) for column in kinds} for row in rows]
+    return pandas.DataFrame(shown, columns=list(kinds), dtype="object").astype(kinds)

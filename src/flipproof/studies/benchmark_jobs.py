@@ -32,7 +32,7 @@ LIMIT = "limit of the task"
 
 @dataclass(frozen=True)
 class Job:
-    """A row on a fold of a data set, or (``fold`` -1) the limit of the task; ``weight`` is its rough cost.
+    """A row on a fold of a data set, or (``fold`` -1) the limit of the task.
 
     ``digest`` tells it from the same piece of a benchmark with other settings or data.
     """
@@ -41,7 +41,6 @@ class Job:
     row: str
     fold: int
     digest: str
-    weight: int = 1
 
     @property
     def name(self) -> str:
@@ -64,9 +63,8 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
                     f"there is no file of folds {published} (leave splits out, and the benchmark writes its own; or publish one "
                     "with benchmarks/make_splits.py)"
                 )
-            effort = (1 + row.candidates[0].defence.effort) * len(row.candidates)
             jobs += [
-                Job(protocol.name, row.name, number, _digest(_identity(protocol, row, number)), effort)
+                Job(protocol.name, row.name, number, _digest(_identity(protocol, row, number)))
                 for number in protocol.folds
             ]
     return jobs
@@ -122,7 +120,9 @@ def finished_jobs(
             if protocol.splits is None:
                 write_folds(folder / "splits" / protocol.folds_file, load_graphs(protocol.source))
         work = JobWork({protocol.name: protocol for protocol in protocols})
-        for job, content in run_jobs("working", missing, work, workers=workers, engine=engine, quiet=quiet):
+        for job, content in run_jobs(
+            "working", missing, work, workers=workers, engine=engine, quiet=quiet, unit="folds of methods"
+        ):
             run.store.finish(job.name, json.dumps(content).encode())
             contents[job] = content
     return {job: contents[job] for job in jobs if job in contents}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,8 @@ class Learned:
     features: Any
     settings: dict[str, Any]
     accuracy: float
+    in_features: int = 0
+    num_classes: int | None = None  # by default those that the model says it has
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,13 +123,6 @@ class Candidate:
                 options[one.name] = training[one.name]
         return {"defence": kind.name, **options, **({"model": self.network} if self.network else {}), **self.recipe}
 
-    @property
-    def loading(self) -> str:
-        """Python that loads a model folder ``{}`` of this defence."""
-        shells = DefendedClassifier.__subclasses__()
-        kind = next((shell for shell in shells if shell.defence_name == self.defence.name), DefendedClassifier)
-        return f'from {kind.__module__} import {kind.__name__}; {kind.__name__}.load("{{}}")'
-
     def known(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
         """Of what all candidates are certified with, what this one's certificates take."""
         return {option.name: sampling[option.name] for option in self.defence.asking if option.name in sampling}
@@ -146,11 +141,19 @@ class Candidate:
         return hook
 
     def learn(
-        self, graphs: Dataset, *, features: Any, seed: int, network: Mapping[str, Any] | None = None, **training: Any
+        self,
+        graphs: Dataset,
+        *,
+        features: Any,
+        seed: int,
+        network: Mapping[str, Any] | None = None,
+        factory: Callable[..., Any] | None = None,
+        **training: Any,
     ) -> Learned:
         """What it learns from labelled graphs: fitted where its defence says how, otherwise a trained network.
 
-        ``training`` are arguments of :func:`flipproof.train`; those that the defence needs take precedence.
+        The network is made by ``factory``, where there is one, otherwise as ``network`` says. ``training`` are arguments of
+        :func:`flipproof.train`; those that the defence needs take precedence.
         """
         from flipproof import models
         from flipproof.training import train_for
@@ -161,10 +164,13 @@ class Candidate:
         # a constant says nothing beside the number of nodes, which a network of a defence's own knows
         constant = self.defence.network is not None and features.spec == "constant"
         width = 0 if constant else int(features.of(graphs[0]).shape[1])
-        config = {"name": self.model, "in_features": width, "num_classes": graphs.num_classes}
-        model = models.build({**config, **(network or {})}, seed=seed)
+        sizes = {"in_features": width, "num_classes": graphs.num_classes}
+        if factory is None:
+            model = models.build({"name": self.model, **sizes, **(network or {})}, seed=seed)
+        else:
+            model = models.from_factory(factory, **sizes, seed=seed)
         result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
-        return Learned(model, features, result.settings, result.final.accuracy)
+        return Learned(model, features, result.settings, result.final.accuracy, width, graphs.num_classes)
 
     def defended(self, model: Any, features: Any, **wrapped: Any) -> DefendedClassifier:
         return DefendedClassifier(model, from_plain(self.defence.kind, self.settings), features=features, **wrapped)
@@ -173,7 +179,8 @@ class Candidate:
         self, learned: Learned, graphs: Sequence[Graph], sampling: Mapping[str, Any], readings: Sequence[str] = ()
     ) -> Certified:
         """Certificates of graphs; those of other ``readings`` too. Node features must have been judged before."""
-        defence = self.defended(learned.model, learned.features, trust_features=True)
+        classes = learned.num_classes
+        defence = self.defended(learned.model, learned.features, num_classes=classes, trust_features=True)
         question = self.question(sampling, graphs=len(graphs))
         certificates: dict[str, dict[int, Certificate]] = {name: {} for name in ("", *readings)}
         seconds, calls, started = {"ask": 0.0, "read": 0.0}, [], time.process_time()

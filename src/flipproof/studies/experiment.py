@@ -31,7 +31,7 @@ from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, c
 from flipproof.studies.search_space import hint
 
 Piece = TypeVar("Piece", bound=Any)
-"""A piece of a study, small enough to be sent to a process, with a name and a ``weight``: its rough cost."""
+"""A piece of a study with a name, small enough to be sent to a process."""
 
 
 def run_jobs(
@@ -43,6 +43,7 @@ def run_jobs(
     engine: Engine | None = None,
     workers: int | None,
     quiet: bool,
+    unit: str = "trainings",
 ) -> Iterator[tuple[Piece, Any]]:
     """Every job with its result, as they are finished by ``workers`` processes (by default one per core), or on an engine.
 
@@ -50,15 +51,14 @@ def run_jobs(
     """
     count = max(1, min(workers or cores(), len(jobs)))
     chosen: Engine = engine or (ThisProcess() if count == 1 else Processes(count, start="spawn"))
-    total = sum(job.weight for job in jobs)
     with (
-        progress(what, total, unit="units", quiet=quiet) as advance,
+        progress(what, len(jobs), unit=unit, quiet=quiet) as advance,
         closing(chosen.run(work, jobs if ready is None else ready)) as results,  # type: ignore[type-var]
     ):
         for done, (job, result) in enumerate(results, start=1):
             yield job, result
             note(f"{job.name}: done ({done} of {len(jobs)})", quiet=quiet)
-            advance(job.weight)
+            advance(1)
 
 
 _SHORTER = (8, 3, 1)  # of all epochs: the first trials get an eighth
@@ -97,6 +97,9 @@ class Experiment:
     )  # of flipproof.train, for all candidates
     sampling: Mapping[str, Any] = field(default_factory=lambda: _SAMPLING, hash=False)  # as far as a defence knows it
     network: Mapping[str, Any] = field(default_factory=dict, hash=False)  # name and arguments; by default the defence's
+    factory: Callable[..., Any] | None = field(
+        default=None, hash=False
+    )  # makes the network, in place of a built-in one
     validation_graphs: int | None = 200  # enough to tell candidates apart; every class in proportion
     fold: int | None = None  # one of ten, in place of the source's own split
     published: Path | None = None  # which graph is tested in which fold; by default the folds are drawn
@@ -157,6 +160,7 @@ class Experiment:
             features=candidate.features(self.features, self.parts.dataset),
             seed=self.seed,
             network=self.network,
+            factory=self.factory,
             **{**self.training, **training},
         )
 

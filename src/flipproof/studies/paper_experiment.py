@@ -162,10 +162,6 @@ class Job:
         """The job that comes first: the paper retrains the network that it trained without noise."""
         return _CLEAN if self.network == "gcn" and self != _CLEAN else None
 
-    @property
-    def weight(self) -> int:
-        return 1 if self.keep is None else 2 if self.network == "gcn" else 4
-
     def models(self, settings: Settings) -> list[Model]:
         kinds = ("gin", _RADIUS) if self.network == "gin" else (self.network,)
         numbers = range(1 if self.network == _BLIND else settings.networks)
@@ -198,7 +194,10 @@ def run_experiment(settings: Settings, folder: Path, *, workers: int | None, qui
         for jobs in (
             [job for job in missing if (job == _CLEAN) is first] for first in (True, False)
         ):  # others start from it
-            for job, seconds in run_jobs("working", jobs, Work(settings, folder), workers=workers, quiet=quiet):
+            work = Work(settings, folder)
+            for job, seconds in run_jobs(
+                "working", jobs, work, workers=workers, quiet=quiet, unit="groups of networks"
+            ):
                 write_json(path, noted := {**noted, job.name: round(seconds, 3)})
 
 
@@ -234,9 +233,11 @@ def _train(job: Job, settings: Settings, folder: Path) -> None:
             data=f"topologies:{settings.graphs}",
             data_seed=settings.seed,
             split_seed=settings.seed,
-            test=1 - settings.train_graphs / settings.graphs,
-            training=stages,
-            starts_from=first[model.number].name if first else None,
+            metadata={
+                "test": 1 - settings.train_graphs / settings.graphs,
+                "training": stages,
+                "starts_from": first[model.number].name if first else None,
+            },
         )
 
 

@@ -175,7 +175,7 @@ _CAPTIONS = (
     "Impact of the number of samples, read from the same votes: the paper's third figure.",
     "Beyond the paper: what our certificates get out of the same votes, for the paper's network, for a stronger one trained for "
     "accuracy, and for the same one trained for the radius. "
-    "Dotted red: a network that sees no edges, certified at every radius.",
+    "Dotted red: a classifier that ignores edges, certified at every radius.",
 )
 _NETWORKS = {"gcn": "GCN", "gin": "GIN", "gin-radius": "GIN for the radius"}
 
@@ -256,7 +256,7 @@ def _facts(settings: Settings, floor: float) -> list[str]:
         "from the lowest to the highest network; claims are judged on all test graphs of all of them.",
         f"{settings.samples():,} samples per graph for the GCN, {settings.gin_samples:,} for the GINs; alpha "
         f"{settings.alpha:g} for each graph, seed {settings.seed}.",
-        "A network that sees no edges (only the number of nodes) is right on "
+        "A classifier that ignores edges (only the number of nodes) is right on "
         f"{shown_share(floor * graphs, graphs)} of the test graphs, at every radius.",
         "In brackets: 95% intervals, as for a random sample of test graphs; after ±: half the range over the networks.",
     ]

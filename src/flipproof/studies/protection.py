@@ -9,24 +9,29 @@ DIR/protect.json                              what came out
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from flipproof.certificates.metrics import right_radii, share_interval, shares, shown_share
+from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, part_indices
+from flipproof.defences import trained_defence
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import cores
 from flipproof.engines.pool import one_thread
+from flipproof.fields import from_plain
 from flipproof.files import write_json, write_text
-from flipproof.models.loading import load_features, load_model
+from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 from flipproof.report.content import RADII
 from flipproof.report.templates import rendered
 from flipproof.runs.certifying import Line, certify_into, features_shown, keep_line, keep_to_path, read_evidence
 from flipproof.runs.run_folder import Run, StudySettings, written_run
-from flipproof.studies.candidate import Candidate, baselines
+from flipproof.studies.candidate import Candidate, Threat, baselines
 from flipproof.studies.experiment import Experiment, certify_settings, run_jobs
 from flipproof.studies.tuning import (
     CERTAIN,
@@ -41,17 +46,22 @@ from flipproof.studies.tuning import (
 )
 
 _TINY = 4  # pieces of work that are not worth more than this process
-_MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
+MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
+SUMMARY = "protect.json"
 _REPORT = Path("run") / "report.html"
 _CHOICE = "final choice"  # in the store
+
+Classifiers = dict[str, DefendedClassifier]
+"""By role."""
 
 
 @dataclass(frozen=True, eq=False)
 class Protection:
-    """What came out: as plain JSON, and in sentences."""
+    """What came out: as plain JSON, in a sentence, and as a table of shares of test graphs."""
 
     summary: dict[str, Any]
-    sentences: list[str]
+    sentence: str
+    table: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,44 @@ class Final(Trial):
         return {"epochs": self.epochs} if self.candidate.defence.trains else {}
 
 
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What came of a search: all trials, what was trained at the end, and the best trial."""
+
+    results: list[TrialResult]
+    finals: list[Final]
+    best: TrialResult
+
+
+def classifiers_in(folder: Path, factory: Callable[..., Any] | None = None) -> tuple[LoadedModel, Classifiers]:
+    """The chosen model as it was saved, and the classifiers that were trained at the end, by role, the chosen one first."""
+    classifiers: Classifiers = {}
+    for role in (MODEL, _BLIND, _CLEAN):
+        if (folder / role).is_dir():
+            own = load_model(str(folder / role), factory)
+            settings = {"num_classes": own.metadata["num_classes"], "features": load_features(own.features(None))}
+            classifiers[role] = DefendedClassifier(own.model, trained_defence(own.metadata), **settings)
+    return load_model(str(folder / MODEL), factory), classifiers
+
+
+def fit(
+    experiment: Experiment, folder: Path, *, seconds: float, workers: int | None = None, quiet: bool = True
+) -> Fitted:
+    """Search among the candidates of a prepared experiment, and train the best. A folder begun before is continued.
+
+    Half of the ``seconds`` are for the search; what is under way is not cut short.
+    """
+    count = workers or cores()
+    with written_run(folder, StudySettings("protect", experiment.to_dict())) as run:
+        results, finals, best = _choice(run, experiment, seconds, count, quiet)
+        note(
+            f"time for trying is over: training the best one now, {best.candidate.title}, on all but the test graphs",
+            quiet=quiet,
+        )
+        _train(run, experiment, finals, count, quiet)
+    return Fitted(results, finals, best)
+
+
 def protect(
     experiment: Experiment,
     folder: Path,
@@ -76,21 +124,25 @@ def protect(
     seconds: float,
     workers: int | None = None,
     quiet: bool = True,
-    again: str = "",
 ) -> Protection:
-    """Search among the candidates of a prepared experiment, train, certify, report. A folder begun before is continued.
-
-    Half of the ``seconds`` are for the search; what is under way is not cut short. ``again`` is the command that was typed.
-    """
-    count = workers or cores()
+    """As :func:`fit`; then certify the test graphs, and report."""
     sizes = map(len, (experiment.parts.train, experiment.parts.validation, experiment.parts.test))
     note("{} graphs to train on, {} to choose with, {} kept for the end".format(*sizes), quiet=quiet)
-    with written_run(folder, StudySettings("protect", experiment.to_dict())) as run:
-        results, finals, best = _choice(run, experiment, seconds, count, quiet)
-        note(f"training {best.candidate.title} on training and validation graphs", quiet=quiet)
-        _train(run, experiment, finals, count, quiet)
-        measured = _measure(folder, experiment, finals, count, quiet)
-    chosen, model = finals[0].candidate, folder / _MODEL
+    fitted = fit(experiment, folder, seconds=seconds, workers=workers, quiet=quiet)
+    source, data = _final_source(experiment), experiment.parts.dataset
+    tested = part_indices(source.split(data), "test", None)
+    measured = measure(
+        folder,
+        folder / "run",
+        experiment.threat,
+        data,
+        tested,
+        split_seed=source.split_seed,
+        workers=workers,
+        quiet=quiet,
+    )
+    results, finals, best = fitted.results, fitted.finals, fitted.best
+    chosen, model = finals[0].candidate, folder / MODEL
     summary: dict[str, Any] = {
         "defence": chosen.defence.name,
         "settings": {**chosen.settings, **chosen.recipe, **finals[0].epochs_option},
@@ -100,19 +152,30 @@ def protect(
         "model": str(model),
         "run": str(folder / "run"),
         "report": str(folder / _REPORT),
-        "next": next_commands(experiment, finals[0], load_model(str(model)).features(None)),
-        "predict": f"{chosen.loading.format(model)}.certify(graph)",
+        "next": next_commands(experiment, finals[0], load_model(str(model), experiment.factory).features(None)),
+        "predict": f'flipproof.load("{model}").certify(graph)',
         "predict_command": f"{typed_command('predict', {'model': model})} FILE...",
     }
-    write_json(folder / "protect.json", summary)
-    said = rendered(
-        "protection.txt",
-        **summary,
-        blind=best.candidate.defence.edge_blind,
-        again=again,
-        shown=lambda share, graphs: shown_share(share * graphs, graphs),
+    write_json(folder / SUMMARY, summary)
+    sentence = " ".join(
+        rendered("protection.txt", **summary, title=chosen.title, blind=chosen.defence.edge_blind).split()
     )
-    return Protection(summary, [line for line in said.splitlines() if line])
+    return Protection(summary, sentence, _table(chosen, summary))
+
+
+def _table(chosen: Candidate, summary: Mapping[str, Any]) -> list[list[str]]:
+    """The chosen defence beside what it is compared with."""
+    total = summary["test_graphs"]
+    share = {
+        key: shown_share(summary[key] * total, total) for key in ("accuracy", "withstood", "edge_blind", "undefended")
+    }
+    own = [chosen.title, share["accuracy"], share["withstood"]]
+    return [
+        ["classifier", "not attacked", summary["target"]],
+        *([] if chosen.defence.edge_blind else [own]),
+        ["a classifier that ignores edges", share["edge_blind"], share["edge_blind"]],
+        ["without a defence", share["undefended"], "not known"],
+    ]
 
 
 def _choice(
@@ -127,7 +190,7 @@ def _choice(
     blind = edge_blind(results)
     better = [one for one in defended(results) if one.score > blind.score]
     best = max(better, key=lambda one: one.rank, default=blind)
-    chosen = {_MODEL: best.candidate}
+    chosen = {MODEL: best.candidate}
     for line in baselines():
         if line != best.candidate:
             chosen[_BLIND if line.defence.edge_blind else _CLEAN] = line
@@ -161,10 +224,15 @@ def _train_final(experiment: Experiment, folder: Path, final: Final) -> dict[str
     models.save(
         learned.model,
         out,
+        factory=experiment.factory if candidate.defence.trains else None,
         defence={"name": candidate.defence.name, **candidate.settings},
-        features=learned.features.spec,
-        **source.metadata(data),
-        training=learned.settings,
+        features=learned.features,
+        metadata={
+            "in_features": learned.in_features,
+            "num_classes": data.num_classes,
+            **source.metadata(data),
+            "training": learned.settings,
+        },
     )
     part.unlink(missing_ok=True)
     return {"weights_sha256": models.load_metadata(out).weights_hash}
@@ -191,22 +259,29 @@ def _train(run: Run[StudySettings], experiment: Experiment, finals: Sequence[Fin
             run.store.finish(final.name, json.dumps(content).encode())
 
 
-def _measure(
-    folder: Path, experiment: Experiment, finals: Sequence[Final], workers: int, quiet: bool
+def measure(
+    folder: Path,
+    out: Path,
+    threat: Threat | None,
+    data: Dataset,
+    indices: Sequence[int],
+    *,
+    factory: Callable[..., Any] | None = None,
+    question: Mapping[str, Any] = MappingProxyType({}),
+    split_seed: int = 0,
+    workers: int | None = None,
+    quiet: bool = True,
 ) -> dict[str, Any]:
-    """Certify the test graphs and write the report; what the test graphs say, as plain JSON."""
-    threat = experiment.threat
+    """Certify graphs with what :func:`fit` left in a folder, into a run folder with a report; what they say, as plain JSON.
+
+    ``question`` is what certification takes, as far as the defence knows it; by default the command line's defaults.
+    """
     assert threat is not None
-    source, data = _final_source(experiment), experiment.parts.dataset
-    indices = part_indices(source.split(data), "test", None)
+    count = workers or cores()
     graphs = {index: data[index] for index in indices}
-    loaded, classifiers = load_model(str(folder / _MODEL)), {}
-    for final in finals:
-        own = load_model(str(folder / final.role))
-        features, classes = load_features(own.features(None)), own.model.num_classes
-        classifiers[final.role] = final.candidate.defended(own.model, features, num_classes=classes)
-    model = classifiers.pop(_MODEL)
-    keep_to_path(model, folder / "run")
+    loaded, classifiers = classifiers_in(folder, factory)
+    model = classifiers.pop(MODEL)
+    keep_to_path(model, out)
     model.check_ahead(data.subset(indices))
     answers = {
         role: {index: line.predict(graph) for index, graph in graphs.items()} for role, line in classifiers.items()
@@ -216,23 +291,23 @@ def _measure(
         model,
         data,
         graphs,
-        finals[0].candidate.question({}, graphs=len(indices)),
-        split_seed=source.split_seed,
+        from_plain(model.defence.request, {**question, "graphs": len(indices)}),
+        split_seed=split_seed,
         model=loaded.name,
         model_sha256=loaded.identity,
         features=features_shown(model, graphs.values(), loaded.features(None)),
     )
-    with written_run(folder / "run", settings) as held:
+    with written_run(out, settings) as held:
         rows = certify_into(
             held,
             model,
             graphs,
-            engine=lambda pieces: model.engine(1 if pieces < _TINY else workers, quiet=quiet),
+            engine=lambda pieces: model.engine(1 if pieces < _TINY else count, quiet=quiet),
             quiet=quiet,
         )
-        question = settings.request()
+        request = settings.request()
         withstood = sum(
-            (certificate := question.read(evidence)).label == graphs[index].label
+            (certificate := request.read(evidence)).label == graphs[index].label
             and threat.withstood(certificate, graphs[index])
             for index, evidence in read_evidence(held)
         )
@@ -242,7 +317,7 @@ def _measure(
             keep_line(held, Line({index: answer for index, answer in answers[_BLIND].items() if answer is not None}))
     shown = sorted({*RADII, *([] if threat.radius is None else [threat.radius])})
     certified = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
-    _write_report(folder)
+    _write_report(out, folder.resolve().name)
     return {
         "accuracy": certified["0"],
         "certified_accuracy": certified,
@@ -255,15 +330,15 @@ def _measure(
     }
 
 
-def _write_report(folder: Path) -> None:
+def _write_report(run: Path, name: str) -> None:
     from flipproof.report.drawing import write_figures
     from flipproof.report.reading import read_run
     from flipproof.report.report_page import report_page
 
-    runs = [read_run(folder / "run", folder.resolve().name)]
-    figures = write_figures(folder / "run" / "figures", runs)
+    runs = [read_run(run, name)]
+    figures = write_figures(run / "figures", runs)
     page = report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"])
-    write_text(folder / _REPORT, page)
+    write_text(run / "report.html", page)
 
 
 def next_commands(experiment: Experiment, chosen: Final, features: str | None) -> list[str]:

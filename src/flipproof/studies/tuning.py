@@ -43,10 +43,6 @@ class Trial:
     def name(self) -> str:
         return self.candidate.title + (f", {self.epochs} epochs" if self.candidate.defence.trains else "")
 
-    @property
-    def weight(self) -> int:
-        return self.epochs * (1 + self.candidate.defence.effort)
-
 
 @dataclass(frozen=True, eq=False)
 class TrialResult:
@@ -160,7 +156,7 @@ class Search:
             results += rung
             if skipped := len(remaining) - len(rung):
                 what = f"{skipped} of {len(remaining)} trials of {epochs} epochs"
-                note(f"{what} left out: the time is up", quiet=self.quiet)
+                note(f"{what} left out: they would not end in the time for trying", quiet=self.quiet)
             # the shortest trainings say little about how far behind a candidate is
             remaining = [one.candidate for one in _survivors(rung, behind=math.inf if place == 0 else _BEHIND)]
             if place == 0:
@@ -202,7 +198,7 @@ def defended(results: Sequence[TrialResult]) -> list[TrialResult]:
 
 
 def edge_blind(results: Sequence[TrialResult]) -> TrialResult:
-    """The best trial of the network that ignores edges."""
+    """The best trial of the classifier that ignores edges."""
     return max((one for one in results if one.candidate.defence.edge_blind), key=lambda one: one.rank)
 
 
@@ -244,8 +240,8 @@ class Choice:
         ]
         if score <= floor:
             lines.append(
-                f"a network that sees no edges is right on {shown_share(floor * graphs, graphs)} under any attack: no candidate "
-                "beats it at this target (train longer, ask for less, or use flipproof train --model edge-blind)"
+                f"a classifier that ignores edges is right on {shown_share(floor * graphs, graphs)} under any attack: no "
+                "candidate beats it at this target (train longer, ask for less, or use flipproof train --model edge-blind)"
             )
         return lines
 

@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import as_graphs
-from flipproof.noise import EdgeNoise, keyed_draws, noisy_states
+from flipproof.noise import EdgeNoise, FeatureNoise, keyed_draws, noisy_states
+from flipproof.noise.feature_law import checked_feature_noise
 from flipproof.noise.groups import EdgeGroups
 
 _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
@@ -206,14 +207,21 @@ class View:
 
 
 class Noisy(View):
-    """Graphs under edge noise, fresh in every step; frozen pairs are left alone."""
+    """Graphs under edge noise, fresh in every step; frozen pairs are left alone. Features may be under noise, too."""
 
     noisy = True
 
-    def __init__(self, noise: EdgeNoise) -> None:
+    def __init__(self, noise: EdgeNoise, feature_noise: FeatureNoise | None = None) -> None:
         if not isinstance(noise, EdgeNoise):
             raise InputError(f"noise must be an EdgeNoise or None; got {noise!r} (for instance EdgeNoise(keep=0.9))")
-        self.noise = noise
+        self.noise, self.feature_noise = noise, checked_feature_noise(feature_noise)
+
+    def own(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor | None:
+        own = super().own(batch, copies, draws)
+        if own is None or self.feature_noise is None:
+            return own
+        rows = self.feature_noise.drawn(own.numpy(), lambda shape: draws("features", shape))
+        return torch.from_numpy(rows) * batch.mask.repeat(copies, 1).unsqueeze(2)
 
     def adjacency(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
         size, n = batch.mask.shape
@@ -232,7 +240,8 @@ class Noisy(View):
         return max(_VALIDATION_COPIES, copies)
 
     def description(self) -> dict[str, Any]:
-        return {"noise": [self.noise.add_threshold, self.noise.remove_threshold]}
+        of_features = {} if self.feature_noise is None else {"feature_noise": self.feature_noise.plain()}
+        return {"noise": [self.noise.add_threshold, self.noise.remove_threshold], **of_features}
 
 
 class SubGraphs(View):

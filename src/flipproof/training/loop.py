@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,22 +42,6 @@ _AMOUNTS = {
     "weight_decay": ("of at least 0", math.inf),
     "average": ("of at least 0 and below 1", 1),
 }
-
-
-class Shared(TypedDict, total=False):
-    """Arguments that all trainings share; :func:`flipproof.train` explains them."""
-
-    features: Any
-    epochs: int
-    learning_rate: float | None
-    batch_size: int | None
-    weight_decay: float | None
-    average: float | None
-    class_weights: bool
-    validation: Iterable[Any] | None
-    seed: int
-    checkpoint: str | os.PathLike[str] | None
-    progress: bool | Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,21 +6,23 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import Any, Unpack
+from typing import Any
 
 from torch import nn
 
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
-from flipproof.noise import EdgeNoise
+from flipproof.noise import EdgeNoise, FeatureNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.training.batches import Noisy, SubGraphs, View
 from flipproof.training.certified import CertifiedTraining, learn_counts, recipe
 from flipproof.training.classification import ATTACKED, GraphClassification
-from flipproof.training.loop import Hyperparameters, Shared, TrainingResult, fit
+from flipproof.training.loop import Hyperparameters, TrainingResult, fit
 
-_OWN = ("model", "graphs", "noise", "flips", "budget")  # arguments of train that are not handed on
+_OWN = ("model", "graphs", "noise", "feature_noise", "flips", "budget")  # arguments of train that are not handed on
+_OWN_OF_VOTING = ("model", "graphs", "groups", "renumber", "feature_groups")
 _OF_COPIES = {"objective": "samples", "copies": 1}
+_STILL = EdgeNoise(add=0, remove=0)
 _NUMBERS = {entry.name for entry in fields(Hyperparameters)}
 
 
@@ -29,6 +31,7 @@ def train(
     graphs: Iterable[Any],
     *,
     noise: EdgeNoise | None = None,
+    feature_noise: FeatureNoise | None = None,
     objective: str = "samples",
     flips: int | None = None,
     copies: int = 1,
@@ -54,6 +57,7 @@ def train(
         model: A torch module in the dense convention ``forward(x, adj, mask)`` or PyG's ``forward(x, edge_index, batch)``.
         graphs: Labelled graphs, in any form the library accepts.
         noise: Edge noise, fresh for every graph in every step; frozen pairs are left alone.
+        feature_noise: Noise on the graphs' own node features, beside that on edges; validation graphs see it, too.
         objective: What the loss rewards: every noisy copy answered correctly (``"samples"``), the answer averaged over 64 copies
             (``"majority"``), every copy after the flips of the graph that hurt the averaged answer most (``"attacked"``), or
             the same with a bounded loss (``"attacked-votes"``). docs/models.md compares them.
@@ -82,7 +86,8 @@ def train(
     arguments = {name: value for name, value in locals().items() if name not in _OWN}
     if budget is not None:
         shared = {name: value for name, value in arguments.items() if name not in _OF_COPIES}
-        if noise is not None or flips is not None or any(arguments[name] != _OF_COPIES[name] for name in _OF_COPIES):
+        under_noise = noise is not None or feature_noise is not None
+        if under_noise or flips is not None or any(arguments[name] != _OF_COPIES[name] for name in _OF_COPIES):
             raise InputError(
                 f"budget={budget} trains a local network through its certificate, without noise, flips or copies; got one of "
                 "these beside it (leave one of them out)"
@@ -90,12 +95,12 @@ def train(
         return train_certified(model, graphs, budget=budget, **shared)
     if flips is not None and objective not in ATTACKED:
         raise InputError(
-            f'flips are for objective="attacked" and "attacked-votes"; got flips={flips} and {objective!r} (train_voting with '
-            "groups=1 trains against flips without noise)"
+            f'flips are for objective="attacked" and "attacked-votes"; got flips={flips} and {objective!r} '
+            "(flipproof.train_voting with groups=1 trains against flips without noise)"
         )
     if objective in ATTACKED:
         flips = 2 if flips is None else checked_count(flips, "flips", 1, "for instance 2")
-    view = View() if noise is None else Noisy(noise)
+    view = View() if noise is None and feature_noise is None else Noisy(noise or _STILL, feature_noise)
     return _fit(GraphClassification, model, graphs, view=view, flips=flips or 0, **arguments)
 
 
@@ -108,7 +113,17 @@ def train_voting(
     renumber: bool = False,
     flips: int = 0,
     copies: int = 1,
-    **shared: Unpack[Shared],
+    features: Any = None,
+    epochs: int = 200,
+    learning_rate: float | None = None,
+    batch_size: int | None = None,
+    weight_decay: float | None = None,
+    average: float | None = None,
+    class_weights: bool = False,
+    validation: Iterable[Any] | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
 ) -> TrainingResult:
     """Train a model for a :class:`flipproof.VotingClassifier`: every graph of a step is its sub-graph of a random group.
 
@@ -121,10 +136,12 @@ def train_voting(
         flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
             of its group flipped, which raises the price of votes.
         copies: Sub-graphs per graph and step.
-        **shared: The other arguments of :func:`train`.
+        features, epochs, learning_rate, batch_size, weight_decay, average, class_weights: As for :func:`train`.
+        validation, seed, checkpoint, progress: As for :func:`train`.
     """
+    arguments = {name: value for name, value in locals().items() if name not in _OWN_OF_VOTING}
     view = SubGraphs(groups, renumber=renumber, feature_groups=feature_groups)
-    return _fit(GraphClassification, model, graphs, view=view, flips=flips, copies=copies, **shared)
+    return _fit(GraphClassification, model, graphs, view=view, **arguments)
 
 
 def train_certified(
@@ -133,7 +150,17 @@ def train_certified(
     *,
     budget: int | Sequence[int],
     counts_only: bool = False,
-    **shared: Unpack[Shared],
+    features: Any = None,
+    epochs: int = 200,
+    learning_rate: float | None = None,
+    batch_size: int | None = None,
+    weight_decay: float | None = None,
+    average: float | None = None,
+    class_weights: bool = False,
+    validation: Iterable[Any] | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
 ) -> TrainingResult:
     """Train a :class:`flipproof.models.Local` through its own certificate.
 
@@ -143,9 +170,13 @@ def train_certified(
         budget: Largest number of flips to prepare for, or ``(additions, removals)``; the network then answers for any budget up
             to this one.
         counts_only: Let no node vote: the network learns from numbers of nodes and edges alone, at once, without epochs.
-        **shared: The other arguments of :func:`train`; node features must not depend on edges.
+        features: As for :func:`train`; must not depend on edges.
+        epochs, learning_rate, batch_size, weight_decay, average, class_weights: As for :func:`train`.
+        validation, seed, checkpoint, progress: As for :func:`train`.
     """
-    arguments: dict[str, Any] = {**shared}
+    arguments = {
+        name: value for name, value in locals().items() if name not in ("model", "graphs", "budget", "counts_only")
+    }
     arguments |= {name: value for name, value in recipe(model).items() if arguments.get(name) is None}
     at_once = counts_only or getattr(model, "counts_only", False)
     return _fit(learn_counts if at_once else CertifiedTraining, model, graphs, budget=budget, **arguments)
@@ -162,7 +193,7 @@ def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> Trai
         training = train_voting
         if chosen.get("objective") == _OF_COPIES["objective"]:
             del chosen["objective"]
-    known = inspect.signature(training).parameters.keys() | Shared.__annotations__.keys()
+    known = inspect.signature(training).parameters.keys()
     for name in sorted(chosen.keys() - known):
         raise InputError(
             f"{name} has no part in {training.__name__}; got {chosen[name]!r} (leave it out, or train for another defence)"

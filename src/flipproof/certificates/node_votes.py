@@ -1,0 +1,166 @@
+"""Votes on single nodes: how often a model gave each node each class on noisy copies of one graph, and every node's certificate.
+
+One sample of the noisy graph is a vote for every node. For each node alone its votes are independent, so that method ``votes``
+holds for it as for a graph; certificates of different nodes come from the same samples, and hold together only with
+``simultaneous``, which gives each of ``k`` nodes ``alpha / k``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flipproof.certificates import joint_bound, vote_share
+from flipproof.certificates.certificate import Certificate, Evidence
+from flipproof.certificates.sampled_votes import Votes, about_features, with_features
+from flipproof.certificates.vote_share import checked_alpha
+from flipproof.checks import checked_count
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, IntArray
+from flipproof.noise import STREAM_VERSION, EdgeNoise, FeatureNoise
+from flipproof.noise.feature_stream import FEATURE_STREAM_VERSION
+
+_OF_NOISE = ("compared", "feature_noise", "feature_checksums", "stream_version", "feature_stream_version")
+
+
+@dataclass(frozen=True, eq=False)
+class NodeVotes(Evidence):
+    """The votes for every node of a graph, with all that is needed to make the noise again.
+
+    Attributes:
+        counts: Votes for each node and class, ``[n, C]``; every row has the same sum, the number of samples.
+        graph: The clean graph.
+        noise: The noise on edges.
+        seed: Seed of the noise.
+        checksums: One per block of 1,024 samples: the hash of the flips of the whole block.
+        labels: The nodes' true classes ``[n]`` where they are known, -1 where not; they are only compared with.
+        compared: Samples that the model was asked about a second time, with the same answers.
+        feature_noise, feature_checksums: The same for the graph's node features, if they were under noise.
+        stream_version, feature_stream_version: Versions of the generators that made the noise.
+    """
+
+    kind = "votes on nodes"
+
+    counts: NDArray[np.uint32]
+    graph: Graph
+    noise: EdgeNoise
+    seed: int
+    checksums: tuple[str, ...]
+    labels: IntArray | None = None
+    compared: int = 0
+    feature_noise: FeatureNoise | None = None
+    feature_checksums: tuple[str, ...] = ()
+    stream_version: int = STREAM_VERSION
+    feature_stream_version: int = FEATURE_STREAM_VERSION
+
+    def __post_init__(self) -> None:
+        counts = self.counts
+        if counts.ndim != 2 or counts.dtype.kind not in "iu" or len(counts) != self.graph.num_nodes:
+            raise InputError(
+                f"counts must be integers, a row per node, [{self.graph.num_nodes}, classes]; got {counts.dtype} of shape "
+                f"{counts.shape}"
+            )
+        checked_count(counts.shape[1], "number of classes", 2, "count the declared classes")
+        sums = counts.sum(axis=1, dtype=np.int64)
+        if (sums != sums[0]).any() or sums[0] < 1 or (counts < 0).any():
+            raise InputError(
+                f"counts must add up to the number of samples at every node; got {sums.min()}..{sums.max()}"
+            )
+        self._draws()  # refuses what does not fit together
+        counts.flags.writeable = False
+
+    def __len__(self) -> int:
+        return int(self.counts[0].sum())
+
+    def __repr__(self) -> str:
+        return f"NodeVotes(nodes={len(self.counts)}, samples={len(self)}, noise={self.noise}, seed={self.seed})"
+
+    @property
+    def num_classes(self) -> int:  # type: ignore[override]
+        """Number of declared classes."""
+        return int(self.counts.shape[1])
+
+    @property
+    def calls(self) -> int:
+        """See :class:`Evidence`."""
+        return len(self)
+
+    def _draws(self) -> Votes:
+        """The noise that the votes were cast on, as that of votes on a graph."""
+        shared = ("graph", "noise", "num_classes", "seed", "checksums", *_OF_NOISE)
+        return Votes(np.zeros(len(self), dtype=np.uint8), **{name: getattr(self, name) for name in shared})
+
+    def made_again(self) -> bool:
+        """Whether the noise made again is that on which the votes were cast."""
+        return self._draws().made_again()
+
+    def description(self) -> dict[str, Any]:
+        """Noise, seed and the rest that makes the noise again."""
+        return self._draws().description()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The votes, the true classes where they are known, and features that were under noise."""
+        features = {name: array for name, array in self._draws().arrays().items() if name != "labels"}
+        return {"counts": self.counts, **features} | ({} if self.labels is None else {"labels": self.labels})
+
+    @classmethod
+    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NodeVotes:
+        """See :class:`Evidence`."""
+        samples = int(arrays["counts"][0].sum())
+        drawn = Votes.from_parts(graph, description, {**arrays, "labels": np.zeros(samples, dtype=np.uint8)})
+        shared = {name: getattr(drawn, name) for name in ("graph", "noise", "seed", "checksums", *_OF_NOISE)}
+        return cls(arrays["counts"], labels=arrays.get("labels"), **shared)
+
+    def certify(self, **reading: Any) -> Certificate:
+        """Votes on nodes are read by :meth:`certificates`."""
+        raise InputError("votes on nodes give a certificate per node (use certificates, or certify_nodes)")
+
+    def certificates(
+        self, nodes: ArrayLike | Iterable[int] | None = None, *, alpha: float = 0.001, simultaneous: bool = False
+    ) -> list[Certificate]:
+        """The certificate of each node, in this order; by default of all. Attacks may strike anywhere in the graph.
+
+        Args:
+            nodes: Numbers of nodes.
+            alpha: Failure probability of each certificate.
+            simultaneous: Let alpha hold for all these nodes at once.
+        """
+        chosen = checked_nodes(nodes, self.graph.num_nodes)
+        level = alpha / max(1, len(chosen)) if simultaneous else alpha
+        remaining = checked_alpha(level, samples=len(self), discrepancy=self._draws().discrepancy)
+        counts, graph = self.counts[chosen].astype(np.int64), self.graph
+        # the two largest numbers of votes decide, and most nodes share them with others
+        leading = -np.sort(-counts, axis=1)[:, :2]
+        _, first, same = np.unique(leading, axis=0, return_index=True, return_inverse=True)
+        limits = graph.max_adds, graph.max_removes
+        alike = vote_share.many_from_counts(counts[first], self.noise, alpha=remaining, limits=limits)
+        if self.feature_noise is not None:
+            about = about_features(graph, self.feature_noise)
+            joint = (joint_bound.joint_reading(certificate, self.feature_noise, **about) for certificate in alike)
+            alike = [with_features(*both, self.noise) for both in zip(alike, joint, strict=True)]
+        certificates, shared = [], {"alpha": float(level), "seed": self.seed}
+        for top, votes, place in zip(counts.argmax(axis=1).tolist(), counts.tolist(), same.ravel(), strict=True):
+            label = None if alike[place].label is None else top
+            certificates.append(replace(alike[place], label=label, counts=tuple(votes), **shared))
+        return certificates
+
+
+def checked_nodes(nodes: ArrayLike | Iterable[int] | None, num_nodes: int) -> IntArray:
+    """Numbers of nodes, ``[k]``; all by default."""
+    if nodes is None:
+        return np.arange(num_nodes)
+    chosen = np.asarray(nodes if isinstance(nodes, np.ndarray) or np.isscalar(nodes) else list(nodes))  # type: ignore[arg-type]
+    if chosen.dtype == np.bool_ and chosen.shape == (num_nodes,):
+        return np.flatnonzero(chosen)
+    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
+        raise InputError(
+            f"nodes must be numbers of nodes, or a mask of {num_nodes} booleans; got {chosen.dtype} of shape {chosen.shape}"
+        )
+    outside = chosen[(chosen < 0) | (chosen >= num_nodes)]
+    if len(outside):
+        raise InputError(f"nodes must lie in 0..{num_nodes - 1}, the nodes of the graph; got {outside[0]}")
+    return chosen.astype(np.int64)

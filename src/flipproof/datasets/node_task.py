@@ -1,0 +1,163 @@
+"""One graph whose nodes are classified: citation networks, and how their nodes are split."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flipproof.checks import checked_count, checked_seed
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, IntArray, as_graph
+from flipproof.graphs.conversions import read_only
+
+_ARRAYS = ("num_nodes", "edges", "attr_indptr", "attr_indices", "num_attributes", "labels", "class_names")
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class NodeTask:
+    """A graph, the classes of its nodes, and their names.
+
+    Args:
+        graph: The graph, in any form the library accepts.
+        labels: The class of every node, ``[n]``; -1 where it is not known.
+        class_names: Name of class 0, 1, 2, ...; by default the class numbers, as many as the labels need.
+        name: Free text, for reports.
+
+    >>> NodeTask(Graph(3, [(0, 1)]), [0, 0, 1])
+    NodeTask(name='nodes', nodes=3, classes=2)
+    """
+
+    graph: Graph
+    labels: IntArray
+    class_names: tuple[str, ...]
+    name: str = field(compare=False)
+
+    def __init__(self, graph: Any, labels: ArrayLike, class_names: Any = None, *, name: str = "nodes") -> None:
+        known, classes = as_graph(graph), np.asarray(labels)
+        if classes.shape != (known.num_nodes,) or classes.dtype.kind not in "iu" or classes.min() < -1:
+            raise InputError(
+                f"labels must be integers of at least -1, one per node, [{known.num_nodes}]; got {classes.dtype} of shape "
+                f"{classes.shape} (-1 for a node of unknown class)"
+            )
+        names = tuple(map(str, range(int(classes.max()) + 1) if class_names is None else class_names))
+        if classes.max() >= len(names):
+            raise InputError(f"class_names must name every class, 0..{classes.max()}; got {len(names)} names")
+        content = {
+            "graph": known,
+            "labels": read_only(classes.astype(np.int64)),
+            "class_names": names,
+            "name": str(name),
+        }
+        self.__dict__.update(content)
+
+    def __repr__(self) -> str:
+        return f"NodeTask(name={self.name!r}, nodes={self.graph.num_nodes}, classes={self.num_classes})"
+
+    @property
+    def num_classes(self) -> int:
+        """Number of declared classes, also those without a node."""
+        return len(self.class_names)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NodeSplit:
+    """Numbers of the nodes to train on, to choose on and to certify, each ascending; a function of ``seed``."""
+
+    train: IntArray
+    validation: IntArray
+    test: IntArray
+    seed: int
+
+    def __repr__(self) -> str:
+        sizes = f"train={len(self.train)}, validation={len(self.validation)}, test={len(self.test)}"
+        return f"NodeSplit({sizes}, seed={self.seed})"
+
+
+def split_nodes(task: NodeTask, *, train: int = 20, validation: int = 20, seed: int = 0) -> NodeSplit:
+    """Split the nodes of known class at random: so many of every class to train and to choose on, the rest for tests.
+
+    >>> split_nodes(NodeTask(Graph(6, []), [0, 0, 0, 1, 1, 1]), train=1, validation=1)
+    NodeSplit(train=2, validation=2, test=2, seed=0)
+    """
+    train = checked_count(train, "train", 1, "nodes of every class")
+    held = checked_count(validation, "validation", 0, "nodes of every class")
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([checked_seed(seed), 3])))
+    order = generator.permutation(task.graph.num_nodes)
+    parts: tuple[list[IntArray], ...] = ([], [], [])
+    for label in range(task.num_classes):
+        members = order[task.labels[order] == label]
+        if len(members) < train + held:
+            raise InputError(
+                f"every class needs {train} nodes to train and {held} to choose on; class {task.class_names[label]} has "
+                f"{len(members)} (ask for fewer)"
+            )
+        for part, nodes in zip(parts, np.split(members, [train, train + held]), strict=True):
+            part.append(nodes)
+    if not sum(map(len, parts[2])):
+        raise InputError("a split needs a node to test; got none (ask for fewer nodes to train and to choose on)")
+    return NodeSplit(*(np.sort(np.concatenate(part)) for part in parts), seed=seed)
+
+
+def citation(path: str | os.PathLike[str]) -> NodeTask:
+    """A citation network: an npz file (or the folder of one), or a folder of PyG's ``Planetoid``.
+
+    The file holds ``num_nodes``, ``edges [m, 2]``, ``labels``, ``class_names`` and binary attributes as a CSR matrix:
+    ``attr_indptr``, ``attr_indices`` and ``num_attributes``. A ``Planetoid`` folder is ``ROOT/NAME`` with ``raw`` or
+    ``processed`` inside, and nothing is downloaded.
+    """
+    place = Path(path).expanduser()
+    if not place.exists():
+        raise InputError(f"{place} does not exist (give the npz file of a citation network, or a folder of Planetoid)")
+    if place.is_dir():
+        files = sorted(place.glob("*.npz"))
+        if len(files) == 1:
+            return _from_npz(files[0])
+        if (place / "raw").is_dir() or (place / "processed").is_dir():
+            return _from_planetoid(place)
+        raise InputError(
+            f"{place} holds {len(files)} npz files and neither raw nor processed (give the file, or a folder of Planetoid)"
+        )
+    return _from_npz(place)
+
+
+def _from_npz(path: Path) -> NodeTask:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            missing = [name for name in _ARRAYS if name not in stored.files]
+            if missing:
+                raise ValueError(f"it has no {missing[0]}")
+            content = {name: stored[name] for name in _ARRAYS}
+        shape = int(content["num_nodes"]), int(content["num_attributes"])
+        starts, columns = content["attr_indptr"], content["attr_indices"]
+        if len(starts) != shape[0] + 1 or len(columns) != starts[-1] or (np.diff(starts) < 0).any():
+            raise ValueError("attr_indptr and attr_indices do not describe a row per node")
+        features = np.zeros(shape, dtype=np.float32)
+        features[np.repeat(np.arange(shape[0]), np.diff(starts)), columns] = 1
+    except (OSError, ValueError, IndexError, TypeError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"{path} cannot be read as a citation network: {reason} (it must hold {', '.join(_ARRAYS)})"
+        ) from error
+    graph = Graph(shape[0], content["edges"], features, name=path.stem)
+    return NodeTask(graph, content["labels"], content["class_names"].tolist(), name=path.stem)
+
+
+def _from_planetoid(place: Path) -> NodeTask:
+    from torch_geometric.datasets import Planetoid
+
+    names = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
+    if place.name.lower() not in names:
+        raise InputError(f"a folder of Planetoid must be named Cora, CiteSeer or PubMed; got {place.name}")
+    wanted = [place / "raw" / f"ind.{place.name.lower()}.{part}" for part in ("x", "graph", "test.index")]
+    if not (place / "processed" / "data.pt").is_file() and not all(file.is_file() for file in wanted):
+        raise InputError(f"{place} lacks the files of Planetoid, such as {wanted[0]} (let PyG download them first)")
+    data = Planetoid(str(place.parent), place.name)[0]
+    keep = data.edge_index[0] != data.edge_index[1]  # Planetoid has a few self-loops
+    features = data.x.numpy()
+    graph = Graph(data.num_nodes, data.edge_index[:, keep].T.numpy(), features, name=place.name)
+    return NodeTask(graph, data.y.numpy(), name=place.name)

@@ -1,0 +1,136 @@
+"""Smoothing for single nodes: one noisy copy of the graph is a vote for every node.
+
+votes = the model's label for every node on each of M noisy copies of the graph    (ask)
+certificates = label and radius of every node that follow from its votes           (NodeVotes.certificates)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates.node_votes import NodeVotes, checked_nodes
+from flipproof.certificates.vote_share import checked_alpha
+from flipproof.checks import checked_samples, checked_seed
+from flipproof.classifiers.node_model import NodeClassifier
+from flipproof.defences.defence import DefendedClassifier, Request, Run
+from flipproof.defences.smoothing import Smoothing
+from flipproof.errors import InputError
+from flipproof.fields import option
+from flipproof.graphs import Graph, IntArray
+from flipproof.noise import BLOCK, SampleStream
+
+
+@dataclass(frozen=True)
+class NodeSampling(Request):
+    """How many noisy copies of the graph are asked about, and how the votes are read."""
+
+    samples: int = option("Number of noisy copies of the graph.", 10_000, least=1)
+    alpha: float = option("Failure probability of each certificate.", 0.001)
+    simultaneous: bool = option("Let alpha hold for all nodes at once: each node gets its share of it.", False)
+    seed: Any = option("Seed of the noise.", 0, kind=int)
+    nodes: tuple[int, ...] | None = option(default=None)  # all by default
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples", checked_samples(self.samples))
+        object.__setattr__(self, "seed", checked_seed(self.seed))
+        object.__setattr__(self, "nodes", None if self.nodes is None else tuple(int(node) for node in self.nodes))
+        checked_alpha(self.alpha)
+
+    def fits(self, evidence: NodeVotes) -> bool:
+        return (evidence.seed, len(evidence)) == (self.seed, self.samples)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        return {"nodes": self.nodes, "alpha": self.alpha, "simultaneous": self.simultaneous}
+
+
+@dataclass(frozen=True)
+class NodeSmoothing(Smoothing):
+    """Ask about every node of noisy copies of the graph, and let the copies vote."""
+
+    name = "node-smoothing"
+    evidence = NodeVotes  # type: ignore[assignment]
+    request = NodeSampling  # type: ignore[assignment]
+
+    def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
+        base = node_classifier(classifier)
+        for graph in graphs:
+            checked_nodes(None if request is None else request.nodes, graph.num_nodes)
+            base.begin()
+            base.prepare()
+            base.check_memory(graph, self.noise)
+            classifier.guard.check_features([graph])
+            base.try_on_nodes(graph, self.noise)
+
+    def ask(  # type: ignore[override]
+        self, classifier: DefendedClassifier, graph: Graph, request: NodeSampling, run: Run = map
+    ) -> NodeVotes:
+        counts, checksums = (
+            np.zeros((graph.num_nodes, classifier.num_classes), dtype=np.uint32),
+            list[tuple[str, str]](),
+        )
+        starts = range(0, request.samples, BLOCK)
+        for part, *both in run(lambda start: self.node_block(classifier, graph, start, request), starts):
+            counts += part
+            checksums.append(tuple(both))
+        of_edges, of_features = zip(*checksums, strict=True)
+        votes = NodeVotes(counts, graph, self.noise, request.seed, of_edges, compared=len(starts))
+        if self.feature_noise is None:
+            return votes
+        return replace(votes, feature_noise=self.feature_noise, feature_checksums=of_features)
+
+    def node_block(
+        self, classifier: DefendedClassifier, graph: Graph, start: int, request: NodeSampling
+    ) -> tuple[NDArray[np.uint32], str, str]:
+        """Counts ``[n, C]`` of one block of samples, as far as they are below the number requested, and its checksums.
+
+        The checksums always cover the noise of the whole block.
+        """
+        stream, base = SampleStream(graph, self.noise, seed=request.seed), node_classifier(classifier)
+        base.prepare()
+        noisy = None if self.feature_noise is None else self.feature_noise.stream(graph, seed=request.seed)
+        checksums, ones = [drawn.new_checksum() for drawn in (stream, noisy) if drawn is not None], None
+        size, nodes, classes = base.batch_size(graph, self.noise), graph.num_nodes, classifier.num_classes
+        counts = np.zeros(nodes * classes, dtype=np.int64)
+        for begin in range(start, start + BLOCK, size):
+            batch, flips = stream.batch(begin, begin + size)
+            checksums[0].update(flips)
+            if noisy is not None:
+                drawn, changes = noisy.batch(begin, begin + size)
+                checksums[1].update(changes)
+                ones = noisy.ones(drawn, size)
+            wanted = min(size, request.samples - begin)
+            if wanted <= 0:
+                continue
+            labels = base.node_labels(batch if wanted == size else batch.only(np.arange(wanted)), ones)
+            counts += np.bincount((np.arange(nodes) * classes + labels).ravel(), minlength=nodes * classes)
+            if begin == start and not np.array_equal(base.node_labels(batch.only(np.array([0])), ones)[0], labels[0]):
+                raise InputError(
+                    "the model gave different answers about the same noisy graph: it is not a function of the graph alone, and "
+                    "certificates would be false (dropout or other randomness, or a cache?)"
+                )
+        digests = [checksum.hexdigest() for checksum in checksums]
+        return counts.reshape(nodes, classes).astype(np.uint32), digests[0], digests[-1]
+
+    def best(self, graph: Graph, request: Any, num_classes: int) -> None:
+        return None
+
+
+def node_classifier(classifier: DefendedClassifier) -> NodeClassifier:
+    """The base classifier, if it answers single nodes."""
+    if not isinstance(classifier.classifier, NodeClassifier):
+        raise InputError(
+            f"certificates of nodes need a torch module in PyG's convention forward(x, edge_index); got one that is asked as "
+            f"{classifier.classifier.path} (return a row of logits per node)"
+        )
+    return classifier.classifier
+
+
+def with_labels(votes: NodeVotes, labels: IntArray | None) -> NodeVotes:
+    """The votes with the nodes' true classes beside them, to be compared with."""
+    return votes if labels is None else replace(votes, labels=np.asarray(labels, dtype=np.int64))

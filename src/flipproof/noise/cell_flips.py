@@ -1,0 +1,243 @@
+"""Loops over noisy copies, compiled by numba: which cells of a large, mostly empty array flip, and neighbours then.
+
+A cell is a number, such as the slot of a node pair; the occupied ones are listed. Every copy loses some of them, and gains as
+many empty ones as its count says. The cost grows with the occupied cells and the flips, never with the number of cells.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flipproof.compiling import compiled
+
+_FEW = 48  # numbers that are sorted by insertion
+
+
+@compiled
+def _insert_sorted(values: Any, first: Any, last: Any) -> None:
+    """Sort ``values[first:last]`` in place, by insertion."""
+    for place in range(first + 1, last):
+        value = values[place]
+        while place > first and values[place - 1] > value:
+            values[place] = values[place - 1]
+            place -= 1
+        values[place] = value
+
+
+@compiled
+def _sort_uniform(values: Any, count: Any, bound: Any, room: Any, ends: Any) -> Any:
+    """The first ``count`` values, uniform below ``bound``, in ascending order: ``values``, or ``room`` in their place."""
+    if count <= _FEW:
+        _insert_sorted(values, 0, count)
+        return values
+    shift = 0
+    while (bound - 1) >> shift >= len(ends) - 1 or (bound - 1) >> shift >= 2 * count:
+        shift += 1
+    bins = ((bound - 1) >> shift) + 1
+    ends[: bins + 1] = 0
+    for place in range(count):
+        ends[(values[place] >> shift) + 1] += 1
+    for number in range(bins):
+        ends[number + 1] += ends[number]
+    for place in range(count):
+        number = values[place] >> shift
+        room[ends[number]] = values[place]
+        ends[number] += 1
+    _insert_sorted(room, 0, count)  # nothing moves further than within its bin
+    return room
+
+
+@compiled
+def added_cells(words: Any, begin: Any, stop: Any, counts: Any, empty: Any, last: Any, empty_before: Any) -> Any:
+    """For each row of draws as many empty cells as its count says, ascending: the first distinct ones drawn.
+
+    Skipping repeats of uniform draws makes every set of the given size equally likely.
+
+    Args:
+        words, begin, stop: One 64-bit integer per draw, in these columns of ``[B, W]``.
+        counts: ``[B]``.
+        empty: Number of empty cells; a draw's remainder is the rank of a cell among them.
+        last: Draws above it would favour small ranks and are skipped.
+        empty_before: For every cell that is not empty, ascending, the number of empty cells before it.
+
+    Returns:
+        Where every row's cells start ``[B + 1]``, the cells, and which rows have too few draws ``[B]``: theirs are left open.
+    """
+    rows = len(words)
+    starts, short = np.zeros(rows + 1, np.int64), np.zeros(rows, np.bool_)
+    most = 0
+    for row in range(rows):
+        starts[row + 1] = starts[row] + counts[row]
+        most = max(most, counts[row])
+    cells = np.empty(starts[rows], np.int64)
+    drawn, room, ends = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(4 * most + 2, np.int64)
+    chosen, merged = np.empty(most, np.int64), np.empty(most, np.int64)
+    divisor = np.uint64(empty)
+    for row in range(rows):
+        have, draw, count = 0, begin, counts[row]
+        while have < count:
+            wanted = 0
+            while wanted < count - have and draw < stop:
+                drawn[wanted] = np.int64(words[row, draw] % divisor)
+                wanted += words[row, draw] <= last
+                draw += 1
+            if wanted < count - have:
+                short[row] = True
+                break
+            ordered = _sort_uniform(drawn, wanted, empty, room, ends)
+            left = right = size = 0
+            previous = np.int64(-1)
+            while left < have or right < wanted:
+                if right == wanted or (left < have and chosen[left] < ordered[right]):
+                    value = chosen[left]
+                    left += 1
+                else:
+                    value = ordered[right]
+                    right += 1
+                merged[size] = value
+                size += value != previous
+                previous = value
+            chosen, merged, have = merged, chosen, size
+        if not short[row]:
+            taken, start = 0, starts[row]
+            for place in range(count):
+                while taken < len(empty_before) and empty_before[taken] <= chosen[place]:
+                    taken += 1
+                cells[start + place] = chosen[place] + taken
+    return starts, cells, short
+
+
+@compiled
+def _merged(first: Any, second: Any, count: Any, out: Any) -> None:
+    """Two ascending lists, each with a number behind it above all others, as one with ``count`` numbers; without a branch."""
+    left = right = 0
+    for place in range(count):
+        one, other = first[left], second[right]
+        out[place] = min(one, other)
+        left += one < other
+        right = place + 1 - left
+
+
+@compiled
+def flipped_cells(kept: Any, occupied: Any, starts: Any, added: Any, first: Any) -> Any:
+    """The number of the row and the cell for all that flips, ascending ``[F, 2]``; the first row is number ``first``.
+
+    Args:
+        kept: Which occupied cells do not flip, ``[B, K]``.
+        occupied: Their numbers, ascending ``[K]``.
+        starts, added: The cells that are added, as :func:`added_cells` returns them.
+        first: Number of the first row.
+    """
+    rows, count = kept.shape
+    total = len(added) + kept.size
+    for row in range(rows):
+        for column in range(count):
+            total -= kept[row, column]
+    pairs, cells = np.empty((total, 2), np.int64), np.empty(total, np.int64)
+    end = np.iinfo(np.int64).max
+    removed, more, place = np.empty(count + 1, np.int64), np.empty(len(added) + 1, np.int64), 0
+    for row in range(rows):
+        size = 0
+        for column in range(count):
+            removed[size] = occupied[column]
+            size += not kept[row, column]
+        removed[size] = end
+        adds = starts[row + 1] - starts[row]
+        more[:adds] = added[starts[row] : starts[row + 1]]
+        more[adds] = end
+        _merged(removed, more, size + adds, cells)
+        for number in range(size + adds):
+            pairs[place, 0], pairs[place, 1] = first + row, cells[number]
+            place += 1
+    return pairs
+
+
+@compiled
+def noisy_neighbours(kept: Any, edges: Any, row_starts: Any, starts: Any, added: Any) -> Any:
+    """The neighbours of all nodes of all copies, ascending: where those of node ``b n + i`` start ``[B n + 1]``, and themselves.
+
+    Args:
+        kept: Which edges are kept, ``[B, E]``.
+        edges: The nodes of every edge as one number, ``u 2**32 + v`` with ``u < v``, ascending ``[E]``.
+        row_starts: The slot of the pair of every node and the next one, ``[n]``.
+        starts, added: Slots of further edges, as :func:`added_cells` returns them.
+    """
+    copies, count = kept.shape
+    nodes, half, low = len(row_starts), np.uint64(32), np.uint64(2**32 - 1)
+    total, most = len(added), 0
+    for copy in range(copies):
+        most = max(most, starts[copy + 1] - starts[copy])
+        for column in range(count):
+            total += kept[copy, column]
+    firsts, places = np.zeros(copies * nodes + 1, np.int64), np.empty(2 * total, np.int32)
+    end = np.uint64(2**64 - 1)
+    old, new, both = np.empty(count + 1, np.uint64), np.empty(most + 1, np.uint64), np.empty(count + most, np.uint64)
+    place, start = np.empty(nodes, np.int64), 0
+    for copy in range(copies):
+        size, node = 0, 0
+        for column in range(count):
+            old[size] = edges[column]
+            size += kept[copy, column]
+        old[size] = end
+        adds = starts[copy + 1] - starts[copy]
+        for number in range(adds):
+            slot = added[starts[copy] + number]
+            while node + 1 < nodes and row_starts[node + 1] <= slot:
+                node += 1
+            new[number] = np.uint64(node) << half | np.uint64(slot - row_starts[node] + node + 1)
+        new[adds] = end
+        _merged(old, new, size + adds, both)
+        place[:] = 0
+        for edge in both[: size + adds]:
+            place[edge >> half] += 1
+            place[edge & low] += 1
+        base = copy * nodes + 1
+        for node in range(nodes):
+            degree = place[node]
+            place[node] = start
+            start += degree
+            firsts[base + node] = start
+        for edge in both[: size + adds]:  # they ascend, hence every node's neighbours do
+            u, v = edge >> half, edge & low
+            places[place[u]] = v
+            place[u] += 1
+            places[place[v]] = u
+            place[v] += 1
+    return firsts, places
+
+
+@compiled
+def joined_neighbours(states: Any, first: Any, second: Any, nodes: Any) -> Any:
+    """As :func:`noisy_neighbours`, from the states of node pairs ``[B, N]`` and their nodes ``[N]``, in the order of slots."""
+    copies, slots = states.shape
+    firsts = np.zeros(copies * nodes + 1, np.int64)
+    total = 0
+    for row in states:
+        for state in row:
+            total += state
+    places = np.empty(2 * total, np.int32)
+    chosen, place, start = np.empty(slots + 1, np.int64), np.empty(nodes, np.int64), 0
+    for copy in range(copies):
+        count = 0
+        for slot in range(slots):  # without a branch: states are random
+            chosen[count] = slot
+            count += states[copy, slot]
+        place[:] = 0
+        for slot in chosen[:count]:
+            place[first[slot]] += 1
+            place[second[slot]] += 1
+        base = copy * nodes + 1
+        for node in range(nodes):
+            degree = place[node]
+            place[node] = start
+            start += degree
+            firsts[base + node] = start
+        for slot in chosen[:count]:
+            u, v = first[slot], second[slot]
+            places[place[u]] = v
+            place[u] += 1
+            places[place[v]] = u
+            place[v] += 1
+    return firsts, places

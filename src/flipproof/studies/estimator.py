@@ -1,0 +1,343 @@
+"""The shortest way in Python: an estimator that chooses a defence, trains it, and answers with certificates.
+
+``flipproof protect`` is the same search, with folders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.metrics import certified_accuracy
+from flipproof.checks import checked_count, checked_seconds, checked_seed
+from flipproof.datasets import Dataset
+from flipproof.datasets.sources import DataSource
+from flipproof.defences.defence import DefendedClassifier
+from flipproof.errors import InputError
+from flipproof.fields import from_plain
+from flipproof.files import write_json
+from flipproof.graphs import Graph, as_graphs
+from flipproof.studies import protection
+from flipproof.studies.candidate import Candidate, Threat, compared_defences, named_candidates
+from flipproof.studies.experiment import Experiment, ladder_of
+from flipproof.studies.tuning import TrialResult, edge_blind
+
+if TYPE_CHECKING:
+    import pandas
+
+_ESTIMATOR = "estimator.json"
+
+
+@dataclass(frozen=True, eq=False)
+class GivenGraphs(DataSource):
+    """Graphs that are in memory: all of them are there to train on and to choose with."""
+
+    graphs: Dataset | None = None
+
+    def load(self, *, like: Sequence[Any] = ()) -> Dataset:
+        assert self.graphs is not None
+        return self.graphs
+
+    def split(self, graphs: Dataset) -> Any:
+        from flipproof.datasets.splits import split
+
+        return split(graphs, test=0, validation=self.validation, seed=self.split_seed)
+
+    def metadata(self, graphs: Dataset) -> dict[str, Any]:
+        return {"class_names": list(graphs.class_names), "split_seed": self.split_seed}
+
+
+class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A graph classifier whose answers withstand edge flips: tries the defences, trains the best one, certifies its answers.
+
+    Works as any estimator of scikit-learn on lists of graphs: in pipelines of its own, ``cross_val_score`` and ``GridSearchCV``.
+
+    Args:
+        radius: Number of edge flips that the answers are to withstand; ``(additions, removals)`` for both separately.
+        time: Time for search and training: ``"90s"``, ``"10m"``, ``"2h"`` or seconds. Half of it is for the search; what is under
+            way is not cut short.
+        defence: ``smoothing``, ``voting`` or ``local`` to search among settings of this one alone; or one candidate with
+            its settings, such as ``smoothing keep=0.9``. By default all defences are tried.
+        model: A function that returns a fresh PyG module, called with ``in_features`` and ``num_classes`` if it takes them. By
+            default flipproof's own networks. Local networks cannot be of your own.
+        features: Node features, as for :class:`flipproof.SmoothedClassifier`, by name; by default the graphs' own, or the degree.
+        epochs: Epochs of the longest trainings.
+        validation: Share of the graphs on which the choice is made.
+        samples: Noisy copies per graph, if the choice is smoothing.
+        alpha: Failure probability of each certificate, if the choice is smoothing.
+        seed: Seed of the split, the trainings and the noise; ``None`` for a fresh one.
+        workers: Processes; 0 for one per core. By default this process. With several, a script needs its
+            ``if __name__ == "__main__":``.
+        progress: Show progress and what is done.
+
+    Attributes:
+        classes_: The labels, sorted. ``certificate.label`` is a position in them.
+        defence_: The chosen defence and its settings, in words.
+        classifier_: The defended classifier.
+        trials_: A data frame: what was tried, and how many validation graphs it got right under attack.
+        edge_blind_: The share of validation graphs that a classifier which ignores edges gets right: the line to beat.
+    """
+
+    def __init__(
+        self,
+        *,
+        radius: int | tuple[int, int] = 1,
+        time: str | float = "10m",
+        defence: str | None = None,
+        model: Callable[..., Any] | None = None,
+        features: str | None = None,
+        epochs: int = 200,
+        validation: float = 0.2,
+        samples: int = 10_000,
+        alpha: float = 0.001,
+        seed: int | None = 0,
+        workers: int | None = None,
+        progress: bool = False,
+    ) -> None:
+        self.radius = radius
+        self.time = time
+        self.defence = defence
+        self.model = model
+        self.features = features
+        self.epochs = epochs
+        self.validation = validation
+        self.samples = samples
+        self.alpha = alpha
+        self.seed = seed
+        self.workers = workers
+        self.progress = progress
+
+    def fit(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> Self:
+        """Choose a defence on a part of the graphs, and train it on all of them.
+
+        Args:
+            graphs: Graphs in any form that the library accepts: PyG ``Data``, networkx, adjacency matrices, :class:`Graph`.
+            labels: One per graph, numbers or texts; by default those that the graphs have.
+        """
+        seconds, threat = checked_seconds(self.time), self._threat()
+        members = as_graphs(graphs)
+        classes, known = np.unique(_labels(members, labels), return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"at least two classes are needed; got {classes.tolist()} (check the labels)")
+        data = Dataset(_with_labels(members, known), class_names=map(str, classes))
+        source = GivenGraphs("graphs", split_seed=checked_seed(self.seed), validation=self.validation, graphs=data)
+        experiment = Experiment(
+            source, threat, self._candidates(data, threat), ladder_of(self.epochs), self.features, factory=self.model
+        )
+        folder = self._new_folder()
+        fitted = protection.fit(
+            experiment.prepared(quiet=not self.progress),
+            folder,
+            seconds=seconds,
+            workers=1 if self.workers is None else self.workers,
+            quiet=not self.progress,
+        )
+        self.classes_ = classes
+        self.trials_ = _table(fitted.results)
+        self.defence_ = fitted.finals[0].candidate.title
+        self.edge_blind_ = edge_blind(fitted.results).score
+        self.classifier_ = self._chosen()
+        return self
+
+    def _new_folder(self) -> Path:
+        """Where models are kept, as long as the estimator lives."""
+        self._folder = Path(tempfile.mkdtemp(prefix="flipproof"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder
+
+    def _chosen(self) -> DefendedClassifier:
+        return next(iter(protection.classifiers_in(self._folder, self.model)[1].values()))
+
+    def predict(self, graphs: Iterable[Any]) -> NDArray[Any]:
+        """The label of each graph. Where the classifier abstains it is ``None``, and the array has the type ``object``."""
+        answers = self._fitted().predict_all(graphs, workers=self.workers, progress=self.progress)
+        if any(answer is None for answer in answers):
+            return np.array([None if answer is None else self.classes_[answer] for answer in answers], dtype=object)
+        return np.asarray(self.classes_[np.array(answers, dtype=np.int64)])
+
+    def certify(self, graphs: Iterable[Any]) -> list[Certificate]:
+        """A certificate for each graph. Its ``label`` is a position in ``classes_``; ``None`` where it abstains."""
+        members, classifier = as_graphs(graphs), self._fitted()
+        request = from_plain(classifier.defence.request, {**self._question, "graphs": len(members)})
+        return classifier._certificates(members, request, workers=self.workers, progress=self.progress)
+
+    def explain(self, graph: Any, *, seed: int | None = None) -> Certificate:
+        """See :func:`flipproof.explain`."""
+        return self._fitted().explain(graph, seed=seed)
+
+    def score(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> float:
+        """Certified accuracy at ``radius``: the share of graphs that are right by the labels, and stay right under the attack."""
+        members, known = self._judged(graphs, labels)
+        threat, certificates = self._threat(), self.certify(members)
+        right = [
+            certificate.label == label and threat.withstood(certificate, graph)
+            for certificate, label, graph in zip(certificates, known, members, strict=True)
+        ]
+        return float(np.mean(right))
+
+    def certified_accuracy(
+        self, graphs: Iterable[Any], labels: ArrayLike | None = None, radii: Iterable[int] = range(17)
+    ) -> NDArray[np.float64]:
+        """The share of graphs that are right by the labels, and stay right under any ``r`` edge flips, for each of the radii."""
+        members, known = self._judged(graphs, labels)
+        return certified_accuracy(self.certify(members), known, radii)
+
+    def report(self, path: str | os.PathLike[str], graphs: Iterable[Any], labels: ArrayLike | None = None) -> Path:
+        """Certify graphs and write a report about them into the folder ``path``, beside the evidence; returns the page to open.
+
+        The folder is a run folder of ``flipproof certify``: every command that takes one takes it too.
+        """
+        members, known = self._judged(graphs, labels)
+        data = Dataset(_with_labels(members, known), class_names=map(str, self.classes_))
+        protection.measure(
+            self._folder,
+            Path(path),
+            self._threat(),
+            data,
+            range(len(data)),
+            factory=self.model,
+            question=self._question,
+            workers=1 if self.workers is None else self.workers,
+            quiet=not self.progress,
+        )
+        return Path(path) / "report.html"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to the folder ``path``; of a network of your own the weights and the name of its factory."""
+        self._fitted()
+        target = Path(path)
+        if target.exists() and not (target / _ESTIMATOR).is_file():
+            raise InputError(f"{target} exists and holds no estimator (choose another name, or remove it)")
+        shutil.copytree(self._folder, target, dirs_exist_ok=True)
+        kept = {name: value for name, value in self.get_params().items() if name != "model"}
+        fitted = {"defence": self.defence_, "edge_blind": self.edge_blind_, "classes": self.classes_.tolist()}
+        trials = json.loads(self.trials_.to_json(orient="records"))
+        write_json(target / _ESTIMATOR, {"parameters": kept, **fitted, "trials": trials})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, model: Callable[..., Any] | None = None) -> Self:
+        """What :meth:`save` wrote to the folder ``path``.
+
+        ``model`` is the factory of your own network, where it cannot be imported by its name.
+        """
+        import pandas
+
+        try:
+            stored = json.loads((Path(path) / _ESTIMATOR).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} holds no estimator that save wrote (give the folder's name)") from error
+        radius = stored["parameters"].pop("radius")
+        made = cls(radius=tuple(radius) if isinstance(radius, list) else radius, model=model, **stored["parameters"])
+        made.classes_, made.trials_ = np.array(stored["classes"]), pandas.DataFrame(stored["trials"])
+        made.defence_, made.edge_blind_ = stored["defence"], stored["edge_blind"]
+        shutil.copytree(path, made._new_folder(), dirs_exist_ok=True)
+        made.classifier_ = made._chosen()
+        return made
+
+    @property
+    def _question(self) -> dict[str, Any]:
+        """What certification takes."""
+        return {"samples": self.samples, "alpha": self.alpha, "seed": self.seed}
+
+    def _threat(self) -> Threat:
+        if isinstance(self.radius, Sequence) and not isinstance(self.radius, str) and len(self.radius) == 2:
+            adds, removes = (checked_count(part, "radius", 0, "for instance (2, 1)") for part in self.radius)
+            return Threat(adds=adds, removes=removes)
+        return Threat(checked_count(self.radius, "radius", 0, "for instance 3, or (additions, removals)"))
+
+    def _candidates(self, data: Dataset, threat: Threat) -> tuple[Candidate, ...]:
+        """Those that may win; none for all that defences propose."""
+        kinds = compared_defences()
+        if self.defence is None and self.model is None:
+            return ()
+        if self.defence is not None:
+            name = str(self.defence).split(" ", 1)[0]
+            if name not in [kind.name for kind in kinds]:
+                known = ", ".join(kind.name for kind in kinds)
+                raise InputError(f"defence must be one of {known}; got {self.defence!r} (None tries them all)")
+            if name != self.defence:
+                return named_candidates([self.defence])
+            kinds = [kind for kind in kinds if kind.name == name]
+        if self.model is not None:
+            if not callable(self.model):
+                raise InputError(f"model must be a function that returns a PyG module; got {self.model!r} (or None)")
+            kinds = [kind for kind in kinds if kind.network is None]
+            if not kinds:
+                raise InputError(f"defence {self.defence} brings its own network (leave model or defence out)")
+        return tuple(Candidate(kind, one) for kind in kinds for one in kind.candidates(data, threat.flips))
+
+    def _judged(self, graphs: Iterable[Any], labels: ArrayLike | None) -> tuple[list[Graph], NDArray[np.int64]]:
+        """Graphs, and the positions of their labels in ``classes_``."""
+        self._fitted()
+        members = as_graphs(graphs)
+        known = _labels(members, labels)
+        places = {label: place for place, label in enumerate(self.classes_.tolist())}
+        for label in known.tolist():
+            if label not in places:
+                raise InputError(
+                    f"labels must be among those of fit, {self.classes_.tolist()}; got {label!r} (correct it)"
+                )
+        return members, np.array([places[label] for label in known.tolist()], dtype=np.int64)
+
+    def _fitted(self) -> DefendedClassifier:
+        classifier: DefendedClassifier | None = getattr(self, "classifier_", None)
+        if classifier is None:
+            raise NotFittedError("this RobustGraphClassifier is not fitted yet (call fit with graphs and labels first)")
+        return classifier
+
+
+def load(
+    path: str | os.PathLike[str], *, model: Callable[..., Any] | None = None
+) -> RobustGraphClassifier | DefendedClassifier:
+    """The classifier in a folder, ready to use, whatever its defence.
+
+    Args:
+        path: A folder that ``flipproof train`` or ``protect`` wrote, or ``save`` of any of flipproof's classifiers.
+        model: The factory of a network of your own, where it cannot be imported by its name.
+    """
+    folder = Path(path)
+    if (folder / _ESTIMATOR).is_file():
+        return RobustGraphClassifier.load(folder, model=model)
+    protected = (folder / protection.SUMMARY).is_file()
+    return DefendedClassifier.load(folder / protection.MODEL if protected else folder, model=model)
+
+
+def _labels(graphs: Sequence[Graph], labels: ArrayLike | None) -> NDArray[Any]:
+    """One label per graph."""
+    if labels is None:
+        missing = next((place for place, graph in enumerate(graphs) if graph.label is None), None)
+        if missing is not None:
+            raise InputError(f"every graph needs a label; graph {missing} has none (pass labels, one per graph)")
+        return np.array([graph.label for graph in graphs])
+    known = np.asarray(labels)
+    if known.shape != (len(graphs),):
+        raise InputError(
+            f"labels must be one per graph, {len(graphs)} in all; got shape {known.shape} (check graphs and labels)"
+        )
+    return known
+
+
+def _with_labels(graphs: Sequence[Graph], labels: NDArray[np.int64]) -> list[Graph]:
+    return [graph.replaced(label=int(label)) for graph, label in zip(graphs, labels, strict=True)]
+
+
+def _table(results: Sequence[TrialResult]) -> pandas.DataFrame:
+    """The trials, the best first."""
+    import pandas
+
+    columns = ("model", "defence", "epochs", "accuracy", "certified_accuracy", "average_radius", "seconds_train")
+    ordered = sorted(results, key=lambda one: one.rank, reverse=True)
+    return pandas.DataFrame([{name: one.content[name] for name in columns} for one in ordered])

@@ -1,0 +1,117 @@
+"""``RobustGraphClassifier``: scikit-learn's protocol on lists of graphs, the answers, wrong calls, and what is saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import networkx
+import numpy as np
+import pandas
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from torch import nn
+from torch_geometric.nn import GCNConv, global_add_pool
+
+import flipproof as fp
+from flipproof.studies import estimator, experiment, tuning
+from flipproof.studies.search_space import space
+
+SEARCH = {"radius": 1, "time": "2m", "epochs": 12, "validation": 0.25, "samples": 200}
+
+
+@pytest.fixture(autouse=True)
+def few_defences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that need no minute."""
+    for module in (estimator, experiment):
+        monkeypatch.setattr(module, "compared_defences", lambda: [space("smoothing"), space("local")])
+    monkeypatch.setattr(tuning, "_BEHIND", 0.0)
+
+
+def rings_and_stars(count: int = 24) -> tuple[list[Any], list[str]]:
+    made = [networkx.cycle_graph(6 + k % 5) if k % 2 else networkx.star_graph(5 + k % 5) for k in range(count)]
+    return made, ["ring" if k % 2 else "star" for k in range(count)]
+
+
+class Small(nn.Module):
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__()
+        self.conv, self.head = GCNConv(in_features, 8), nn.Linear(8, num_classes)
+
+    def forward(self, x: Any, edge_index: Any, batch: Any) -> Any:
+        return self.head(global_add_pool(self.conv(x, edge_index).relu(), batch))
+
+
+@pytest.fixture(scope="module")
+def fitted() -> fp.RobustGraphClassifier:
+    return fp.RobustGraphClassifier(**SEARCH, defence="local budget=1").fit(*rings_and_stars())
+
+
+def test_from_graphs_to_a_proven_answer(fitted: fp.RobustGraphClassifier, tmp_path: Path) -> None:
+    graphs, labels = rings_and_stars()
+    assert fitted.classes_.tolist() == ["ring", "star"]
+    assert fitted.defence_.startswith("local")
+    assert {"defence", "certified_accuracy"} <= set(fitted.trials_.columns)
+    certificates = fitted.certify(graphs)
+    answers = [fitted.classes_[certificate.label] for certificate in certificates]
+    assert fitted.predict(graphs).tolist() == answers
+    right = [c.radius >= 1 and answer == label for c, answer, label in zip(certificates, answers, labels, strict=True)]
+    assert fitted.score(graphs, labels) == np.mean(right) > 0
+    assert fitted.certified_accuracy(graphs, labels, [1]).tolist() == [np.mean(right)]
+    page = fitted.report(tmp_path / "run", graphs, labels)
+    assert "certified" in page.read_text()
+    assert fp.load_run(tmp_path / "run").certificates[0] == certificates[0]
+    fitted.save(tmp_path / "saved")
+    again = fp.RobustGraphClassifier.load(tmp_path / "saved")
+    assert again.get_params() == fitted.get_params()
+    assert again.certify(graphs[:2]) == certificates[:2]
+    pandas.testing.assert_frame_equal(again.trials_, fitted.trials_, check_dtype=False)
+
+
+def test_a_network_of_ones_own_is_the_only_one_tried_and_comes_back(tmp_path: Path) -> None:
+    graphs, labels = rings_and_stars()
+    own = fp.RobustGraphClassifier(**SEARCH, model=Small, defence="smoothing keep=0.9")
+    own.fit(graphs, labels)
+    assert isinstance(own.classifier_.model, Small)
+    assert {one.split(" 0.9")[0] for one in own.trials_["defence"]} == {"keep", "edge-blind", "clean"}
+    own.save(tmp_path / "own")
+    again = fp.RobustGraphClassifier.load(tmp_path / "own", model=Small)
+    one, other = own.classifier_.model.state_dict(), again.classifier_.model.state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_scikit_learn_takes_it() -> None:
+    graphs, labels = rings_and_stars()
+    plain = fp.RobustGraphClassifier(**SEARCH, defence="local budget=1")
+    assert clone(plain).get_params() == plain.get_params()
+    parts = [(np.arange(16), np.arange(16, 24))]
+    assert cross_val_score(plain, graphs, labels, cv=parts, error_score="raise").shape == (1,)
+    searched = GridSearchCV(plain, {"radius": [1]}, cv=parts, error_score="raise").fit(graphs, labels)
+    assert searched.predict(graphs[:2]).shape == (2,)
+
+
+def test_wrong_calls_are_one_sentence() -> None:
+    graphs, labels = rings_and_stars(6)
+    wrong: list[tuple[dict[str, Any], tuple[Any, ...], str]] = [
+        ({}, (graphs, labels[:-1]), "labels must be one per graph, 6 in all; got shape"),
+        ({}, (graphs,), "every graph needs a label; graph 0 has none"),
+        ({}, (graphs, ["ring"] * 6), "at least two classes are needed; got"),
+        ({"defence": "smooth"}, (graphs, labels), "defence must be one of smoothing, local; got 'smooth'"),
+        ({"radius": -1}, (graphs, labels), "radius must be an integer of at least 0; got -1"),
+        ({"time": "soon"}, (graphs, labels), "time must be a time such as 90s, 10m or 2h; got 'soon'"),
+        ({"model": "gin"}, (graphs, labels), "model must be a function that returns a PyG module; got 'gin'"),
+        ({"model": Small, "defence": "local"}, (graphs, labels), "defence local brings its own network"),
+    ]
+    for settings, arguments, sentence in wrong:
+        with pytest.raises(fp.InputError, match=sentence.replace("(", r"\(")):
+            fp.RobustGraphClassifier(**settings).fit(*arguments)
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        fp.RobustGraphClassifier().predict(graphs)
+
+
+def test_labels_that_fit_never_saw_are_refused(fitted: fp.RobustGraphClassifier) -> None:
+    with pytest.raises(fp.InputError, match="labels must be among those of fit"):
+        fitted.score(rings_and_stars(2)[0], ["ring", "grid"])

@@ -169,6 +169,15 @@ class Certificate:
             return self.grid.reshape(*self.grid.shape[:2], -1)[:, :, 0]
         return cut_grid(up_to(self.radius, GRID_LIMIT, GRID_LIMIT))
 
+    def radius_beside(self, changes: int) -> int:
+        """Flips withstood beside any ``changes`` changed nodes, labels or bits; -1 where that is not certified."""
+        if not changes:
+            return self.radius
+        if self.node_radii is not None and changes <= self.node_radii.nodes:
+            return self.node_radii.changed
+        grid = self.joint_grid
+        return _run(grid[:, changes]) if grid.shape[1] > changes else -1
+
     @property
     def joint_grid(self) -> NDArray[np.bool_]:
         """Which attacks of any so many flips with any so many changed labels or bits are withstood: ``[flips, changes]``."""

@@ -53,6 +53,9 @@ class Request:
         """The same for other methods at the same level, by method; for comparison."""
         return {}
 
+    def refuse(self, defence: Any) -> None:
+        """Refuse a defence that cannot answer this request."""
+
     def fits(self, evidence: Any) -> bool:
         """Whether evidence answers this request."""
         return True
@@ -90,7 +93,7 @@ class Defence(ABC):
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
         """Refuse, before any long work, what would make a certificate false or asking fail; by default by trying the model."""
-        classifier.guard.check(graphs, self.trial_noise)
+        classifier.check_model(graphs)
 
     @abstractmethod
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Evidence:
@@ -122,6 +125,19 @@ _STILL = EdgeNoise(add=0, remove=0)
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
 
 Progress = bool | Callable[[int, int], None]
+
+
+def hides_features(defence: Defence) -> bool:
+    """Whether the defence divides node features into groups, so that certificates cover changes of them."""
+    return bool(getattr(defence, "feature_groups", 1) > 1)
+
+
+def tried_on(defence: Defence, graph: Graph) -> Graph:
+    """The graph that a model is tried on and its path chosen by: node features that an attacker can change are hidden."""
+    features = graph.node_features
+    if features is None or not hides_features(defence):
+        return graph
+    return graph.replaced(node_features=np.zeros_like(features))
 
 
 def feature_noise_of(defence: Defence) -> FeatureNoise | None:
@@ -289,9 +305,10 @@ class DefendedClassifier:
     def effective(self) -> DefendedClassifier:
         """The classifier itself; around a model that sees no edges, the one that is certified at every radius.
 
-        Under noise on features it is the classifier itself: the other one knows of no attack on features.
+        If certificates cover features it is the classifier itself: the other one knows of no attack on features.
         """
-        if not self.classifier.edge_blind or self.defence.edge_blind or feature_noise_of(self.defence) is not None:
+        covers_features = feature_noise_of(self.defence) is not None or hides_features(self.defence)
+        if not self.classifier.edge_blind or self.defence.edge_blind or covers_features:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
 
@@ -306,13 +323,29 @@ class DefendedClassifier:
 
         :func:`ask_all` tries it on each of the others.
         """
+        if request is not None:
+            request.refuse(self.defence)
         if self._tries_every_graph:
-            self.guard.check(graphs, self.defence.trial_noise, first=_TRIED_FIRST)
+            self.check_model(graphs, first=_TRIED_FIRST)
         else:
             self.check(graphs, request)
 
+    def check_model(self, graphs: Sequence[Graph], *, first: int | None = None) -> None:
+        """Refuse graphs or model; the model is tried on the ``first`` graphs, by default on all."""
+        own = self.classifier.reads_own_features and all(graph.node_features is not None for graph in graphs)
+        if hides_features(self.defence) and not own:
+            raise InputError(
+                "feature_groups needs a model that reads the graphs' own node features; got none (give graphs node_features, or "
+                "leave feature_groups out)"
+            )
+        self.guard.check_features(graphs)
+        self.guard.check_model(
+            [tried_on(self.defence, graph) for graph in graphs], self.defence.trial_noise, first=first
+        )
+
     def try_on(self, graph: Graph) -> None:
         """Try the model on a graph on which :meth:`check_ahead` has not tried it; refuses as :meth:`check` does."""
+        graph = tried_on(self.defence, graph)
         if self._tries_every_graph and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
             self.guard.passed(graph)

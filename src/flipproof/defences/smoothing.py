@@ -345,4 +345,4 @@ class SmoothedClassifier(DefendedClassifier):
         """The same model and noise as a classifier of single nodes."""
         from flipproof.defences.node_smoothing import NodeSmoothing
 
-        return DefendedClassifier(self.model, NodeSmoothing(self.noise, feature_noise_of(self.defence)), **self._for_nodes)
+        return DefendedClassifier(self.model, NodeSmoothing(self.noise, self.feature_noise), **self._for_nodes)

@@ -231,16 +231,16 @@ class CertifiedRun(TableRun):
         top = max(result.budget for results in self.attacks.values() for result in results.values())
         return Curve.of("certified", self.right_radii()[attacked], top)
 
-    @property
+    @cached_property
     def broken(self) -> list[int]:
-        """Graphs on which an attack on the defended classifier succeeded within the certified radius: there should be none."""
+        """Graphs on which an attack on the defended classifier succeeded within the certified region: there should be none."""
         by_graph = {row["graph"]: row for row in self.rows}
         defended = {index: roles["defended"] for index, roles in self.attacks.items() if "defended" in roles}
         return [
             index
             for index, attack in defended.items()
             if attack.success and attack.label == by_graph[index]["predicted"]
-            if attack.size <= by_graph[index]["radius"]
+            if attack.size <= certificate_of(by_graph[index]).radius_beside(len(attack.changes))
         ]
 
 

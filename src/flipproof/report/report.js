@@ -41,7 +41,7 @@
   // flips of the smallest attack found; null where none was, or where none is needed because the answer is wrong already
   const smallestAttack = (cell) => {
     const found = cell.attacks.defended;
-    return found && found.success && found.flips.length ? found.flips.length / 2 : null;
+    return found && found.success && found.flips.length + found.changes.length ? found.flips.length / 2 : null;
   };
 
   // ---- theme -----------------------------------------------------------------------------------------------------------
@@ -503,7 +503,8 @@
     const found = cell && cell.attacks.defended;
     if (!found) return "";
     const size = smallestAttack(cell);
-    if (size !== null) return size <= cell.radius && found.label === cell.answer ? h("span", { class: "wrong", title: "within the certified radius" }, `${size} !`) : String(size);
+    const words = `${size}${found.changes.length ? ` + ${found.changes.length / 2} changed` : ""}`;
+    if (size !== null) return found.broken ? h("span", { class: "wrong", title: "within the certified radius" }, `${words} !`) : words;
     return found.success ? h("span", { title: "not right without an attack either" }, "–") : h("span", { title: `no attack of up to ${flips(found.budget)} was found` }, "none");
   }
   function cellOf(column, graph) {
@@ -664,7 +665,8 @@
     const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
     const told = pairs(found.flips);
     const rest = told.length > most ? ` and ${told.length - most} more` : "";
-    return told.slice(0, most).map(([u, v]) => `${!graph.edges ? "flip" : present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}`).join(", ") + rest;
+    const words = told.slice(0, most).map(([u, v]) => `${!graph.edges ? "flip" : present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}`);
+    return [...words, ...pairs(found.changes || []).map(([node, column]) => `change feature ${column} of node ${node}`)].join(", ") + rest;
   }
   function weakWords(graph, weak, number) {
     const size = weak.flips.length / 2, told = flipWords(graph, weak, 12), { radius } = graph.runs[number];
@@ -675,9 +677,10 @@
   }
   function attackWords(graph, found) {
     const told = flipWords(graph, found);
-    const size = found.flips.length / 2;
-    if (found.success && !size) return `Its answer is not ${className(graph, found.label)}, even without an attack.`;
-    if (found.success) return `${flips(size)} change${size === 1 ? "s" : ""} the answer: ${told} (${found.name}${found.confirmed ? ", confirmed" : ""}).`;
+    const size = found.flips.length / 2, changed = found.changes.length / 2;
+    const what = [size ? flips(size) : "", changed ? `${changed} changed node feature${changed === 1 ? "" : "s"}` : ""].filter(Boolean).join(" and ");
+    if (found.success && !what) return `Its answer is not ${className(graph, found.label)}, even without an attack.`;
+    if (found.success) return `${what} change${size + changed === 1 ? "s" : ""} the answer: ${told} (${found.name}${found.confirmed ? ", confirmed" : ""}).`;
     return `No attack of up to ${flips(found.budget)} was found that changes the answer. The closest: ${told || "none"} (${found.name}).`;
   }
 

@@ -255,7 +255,10 @@ def _cell(run: CertifiedRun, row: Mapping[str, Any], drawn: bool) -> dict[str, A
         "slots": row["num_slots"],
         "grid": [] if run.symmetric else [sum(line) for line in row["grid"]],
         "by": {method: _reading(by_graph[index]) for method, by_graph in run.readings.items()},
-        "attacks": {role: _attack(result) for role, result in run.attacks.get(index, {}).items()},
+        "attacks": {
+            role: _attack(result) | {"broken": role == "defended" and index in run.broken}
+            for role, result in run.attacks.get(index, {}).items()
+        },
         **weak,
     }
 
@@ -288,6 +291,7 @@ def _attack(result: AttackResult) -> dict[str, Any]:
     return {
         "name": result.attack,
         "flips": [node for pair in result.flips for node in pair],
+        "changes": [number for change in result.changes for number in change],
         "success": result.success,
         "confirmed": result.confirmed,
         "budget": result.budget,

@@ -151,7 +151,8 @@ def _for_smoothing(settings: Mapping[str, Any]) -> Settings:
 def _for_voting(settings: Mapping[str, Any]) -> Settings:
     groups = EdgeGroups(settings["groups"], settings.get("key", 0))
     flips = {"flips": settings["flips"]} if settings.get("flips") else {}
-    return {"groups": groups, "renumber": groups.count > 1, **flips}
+    crossed = {"feature_groups": settings["feature_groups"]} if settings.get("feature_groups") else {}
+    return {"groups": groups, "renumber": groups.count > 1, **flips, **crossed}
 
 
 def _for_local(settings: Mapping[str, Any]) -> Settings:

@@ -217,7 +217,7 @@ class GraphClassification(Task):
     def _outcome(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Outcome:
         adjacency = self.view.adjacency(batch, copies, draws, validation=validation)
         # from here on own features are those of every copy
-        batch = batch._replace(own=self.view.own(batch, copies, draws))
+        batch = batch._replace(own=self.view.own(batch, copies, draws, validation=validation))
         if self.flips and not self.attacked:
             room = self.view.room(batch, copies, draws, validation=validation)
             adjacency = self._worst(batch, adjacency, room, draws)

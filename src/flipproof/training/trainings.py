@@ -20,7 +20,7 @@ from flipproof.training.classification import ATTACKED, GraphClassification
 from flipproof.training.loop import Hyperparameters, TrainingResult, fit
 
 _OWN = ("model", "graphs", "noise", "feature_noise", "flips", "budget")  # arguments of train that are not handed on
-_OWN_OF_VOTING = ("model", "graphs", "groups", "renumber")
+_OWN_OF_VOTING = ("model", "graphs", "groups", "renumber", "feature_groups")
 _OF_COPIES = {"objective": "samples", "copies": 1}
 _STILL = EdgeNoise(add=0, remove=0)
 _NUMBERS = {entry.name for entry in fields(Hyperparameters)}
@@ -109,6 +109,7 @@ def train_voting(
     graphs: Iterable[Any],
     *,
     groups: int | EdgeGroups,
+    feature_groups: int = 1,
     renumber: bool = False,
     flips: int = 0,
     copies: int = 1,
@@ -130,6 +131,7 @@ def train_voting(
         model: As for :func:`train`.
         graphs: Labelled graphs, in any form the library accepts.
         groups: Number of groups, or the groups themselves.
+        feature_groups: Number of feature groups; each copy shows the node features of a random one.
         renumber: Number the nodes of every graph at random before they are hashed, for data whose node numbers mean nothing.
         flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
             of its group flipped, which raises the price of votes.
@@ -138,7 +140,8 @@ def train_voting(
         validation, seed, checkpoint, progress: As for :func:`train`.
     """
     arguments = {name: value for name, value in locals().items() if name not in _OWN_OF_VOTING}
-    return _fit(GraphClassification, model, graphs, view=SubGraphs(groups, renumber=renumber), **arguments)
+    view = SubGraphs(groups, renumber=renumber, feature_groups=feature_groups)
+    return _fit(GraphClassification, model, graphs, view=view, **arguments)
 
 
 def train_certified(

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flipproof.cli.options import Result, checked_memory
-from flipproof.datasets.nodes import NodeSplit, NodeTask, citation, split_nodes
-from flipproof.defences import defence_class, trained_defence
-from flipproof.defences.defence import described
+from flipproof.datasets.node_task import NodeSplit, NodeTask, citation, split_nodes
+from flipproof.defences.defence import DefendedClassifier, described
+from flipproof.defences.node_smoothing import NOISE_NAMES, NodeSampling, NodeSmoothing, node_defence
 from flipproof.errors import InputError
-from flipproof.fields import from_plain
 from flipproof.models.loading import LoadedModel, load_features
 from flipproof.progress import note, progress
 from flipproof.runs.node_run import NodeSettings, certify_nodes_into, fingerprint, problems_of_node_run, summary_of
@@ -23,11 +22,9 @@ from flipproof.runs.run_folder import written_run
 if TYPE_CHECKING:
     from flipproof.cli.certify_command import CertifyOptions
     from flipproof.cli.train_command import TrainOptions
-    from flipproof.defences.smoothing import Smoothing
 
 TASKS = ("graphs", "nodes")
 _ASKING = ("samples", "alpha", "simultaneous", "seed")
-_NOISE = ("keep", "add", "remove", "label_keep", "bit_add", "bit_remove")
 _WORDS = {
     "radius": "flips of edges",
     "adds_radius": "added edges",
@@ -42,18 +39,12 @@ def checked_task(task: str | None) -> str | None:
     return task
 
 
-def _smoothing(values: dict[str, Any]) -> Smoothing | None:
-    """The noise that was typed; ``None`` if none was. Noise on features alone leaves edges as they are."""
-    typed = {name: values[name] for name in _NOISE if name in values}
-    odd = sorted(values.keys() - {*_NOISE, *_ASKING, "method"})
+def _defence(values: dict[str, Any]) -> NodeSmoothing | None:
+    """The noise that was typed; refuses what has no part in it."""
+    odd = sorted(values.keys() - {*NOISE_NAMES, *_ASKING, "method"})
     if odd:
-        raise InputError(f"--{odd[0].replace('_', '-')} has no part in smoothing of nodes (leave it out)")
-    if not typed:
-        return None
-    if not typed.keys() & {"keep", "add", "remove"}:
-        typed |= {"add": 0.0, "remove": 0.0}
-    made: Any = from_plain(defence_class("smoothing"), typed)
-    return made
+        raise InputError(f"--{odd[0].replace('_', '-')} has no part in certificates of nodes (leave it out)")
+    return node_defence(values)
 
 
 def train_on_nodes(options: TrainOptions) -> Result:
@@ -66,7 +57,7 @@ def train_on_nodes(options: TrainOptions) -> Result:
         raise InputError(f"--out {options.out} exists (choose another folder, or add --replace to replace a model)")
     if options.corrected or options.objective != "samples":
         raise InputError("--corrected and --objective are for graphs (leave them out with --task nodes)")
-    defence = _smoothing(options.defence_values)
+    defence = _defence(options.defence_values)
     task = citation(options.data)
     parts, hook = split_nodes(task, seed=options.split_seed), load_features(options.features)
     width = (
@@ -103,7 +94,7 @@ def train_on_nodes(options: TrainOptions) -> Result:
     if defence is not None:
         metadata["defence"] = described(defence)
     spec = None if hook is None else hook.spec
-    models.save(network, options.out, features=spec, training=result.settings, **metadata)
+    models.save(network, options.out, features=spec, metadata=metadata | {"training": result.settings})
     options.checkpoint.unlink(missing_ok=True)
     final = result.final
     numbers = {part: len(getattr(parts, part)) for part in ("train", "validation", "test")}
@@ -131,13 +122,11 @@ def is_for_nodes(loaded: LoadedModel, task: str | None) -> bool:
 
 def certify_nodes(options: CertifyOptions, loaded: LoadedModel) -> Result:
     """Votes on the nodes of one graph, a certificate for each node of a part, and a summary."""
-    from flipproof.defences.smoothing import SmoothedClassifier
-
     values, stored = options.defence_values, loaded.metadata
-    defence: Any = _smoothing(values) or trained_defence(stored)
-    if defence is None or defence.name != "smoothing":
+    defence = _defence(values) or node_defence(stored.get("defence") or {})
+    if defence is None:
         raise InputError(
-            "nodes are certified by smoothing, and nothing says the noise (give --add and --remove, or --bit-add)"
+            "nothing says the noise of the certificates (give --add and --remove, or --bit-add and --bit-remove)"
         )
     if values.get("method", "votes") != "votes":
         raise InputError(f"--method must be votes for nodes; got {values['method']} (leave it out)")
@@ -152,12 +141,12 @@ def certify_nodes(options: CertifyOptions, loaded: LoadedModel) -> Result:
     seed = stored.get("split_seed", 0) if options.split_seed is None else options.split_seed
     nodes = _nodes_of(split_nodes(task, seed=int(seed)), task, options)
     features = options.features or stored.get("features")
-    smooth = SmoothedClassifier(
+    smooth = DefendedClassifier(
         loaded.model,
-        defence.noise,
+        defence,
+        convention="nodes",
         num_classes=options.classes or task.num_classes,
         features=load_features(features),
-        feature_noise=defence.feature_noise,
         trust_features=options.trust_features,
         memory=checked_memory(options.memory),
     )
@@ -177,14 +166,11 @@ def certify_nodes(options: CertifyOptions, loaded: LoadedModel) -> Result:
         noise={name: value for name, value in described(defence).items() if name != "name"},
         **asked,
     )
-    from flipproof.defences.node_smoothing import NodeSampling
-
-    smooth.for_nodes.check([task.graph], NodeSampling(asked["samples"], asked["alpha"], seed=asked["seed"]))
+    request = NodeSampling(asked["samples"], asked["alpha"], seed=asked["seed"])
+    smooth.check([task.graph], request)
     with written_run(options.out, settings) as run:
         note(f"asking about {asked['samples']:,} noisy copies of {task.graph.num_nodes:,} nodes", quiet=options.silent)
-        rows = certify_nodes_into(
-            run, task, lambda: smooth.sample_nodes(task.graph, samples=asked["samples"], seed=asked["seed"])
-        )
+        rows = certify_nodes_into(run, task, lambda: defence.ask(smooth, task.graph, request))
     summary = {"run": str(options.out), **summary_of(rows, settings)}
     return Result(summary, _shown(summary))
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flipproof.certificates.node_votes import NodeVotes
-from flipproof.datasets.nodes import NodeTask
+from flipproof.datasets.node_task import NodeTask
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 from flipproof.noise.feature_law import feature_noise_from

@@ -29,7 +29,7 @@ from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
-from flipproof.noise import EdgeNoise
+from flipproof.noise import EdgeNoise, FeatureNoise
 from flipproof.progress import note, progress, watched
 
 if TYPE_CHECKING:

@@ -147,12 +147,12 @@ class LabelNoise(FeatureNoise):
         return (len(features),)
 
     def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
-        """See :class:`FeatureNoise`."""
+        """See :class:`FeatureNoise`: ``samples`` of uniform labels."""
         nodes, categories = features.shape
         return one_hot(np.random.default_rng(nodes).integers(categories, size=(samples, nodes)), features)
 
     def drawn(self, features: NDArray[Any], draws: Callable[[tuple[int, ...]], NDArray[np.uint32]]) -> NDArray[Any]:
-        """See :class:`FeatureNoise`."""
+        """See :class:`FeatureNoise`; ``draws`` give one integer per label or bit."""
         categories, labels = features.shape[-1], features.argmax(axis=-1)
         return one_hot((labels + self.shifts(draws(labels.shape), categories)) % categories, features)
 
@@ -210,7 +210,7 @@ class BitNoise(FeatureNoise):
         return features
 
     def changes(self, categories: int) -> tuple[Change, ...]:
-        """See :class:`FeatureNoise`: two kinds, or one where they are alike."""
+        """See :class:`FeatureNoise`: two kinds, or one where they are alike; ``categories`` are of no importance."""
         return flip_changes(self.law, "changed bits", "added bits", "removed bits")
 
     def room(self, features: NDArray[Any]) -> tuple[int, ...]:
@@ -219,12 +219,12 @@ class BitNoise(FeatureNoise):
         return (features.size,) if self.law.symmetric else (features.size - ones, ones)
 
     def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
-        """See :class:`FeatureNoise`: from few ones to many."""
+        """See :class:`FeatureNoise`: ``samples`` from few ones to many."""
         draws = np.random.default_rng(len(features)).random((samples, *features.shape))
         return (draws < (np.arange(samples) + 0.5)[:, None, None] / samples).astype(features.dtype)
 
     def drawn(self, features: NDArray[Any], draws: Callable[[tuple[int, ...]], NDArray[np.uint32]]) -> NDArray[Any]:
-        """See :class:`FeatureNoise`."""
+        """See :class:`FeatureNoise`; ``draws`` give one integer per label or bit."""
         return noisy_states(features != 0, draws(features.shape), self.law).astype(features.dtype)
 
     def plain(self) -> dict[str, float]:

@@ -115,7 +115,7 @@ class NodeVotes(Evidence):
         shared = {name: getattr(drawn, name) for name in ("graph", "noise", "seed", "checksums", *_OF_NOISE)}
         return cls(arrays["counts"], labels=arrays.get("labels"), **shared)
 
-    def certify(self, **reading: Any) -> Certificate:
+    def certify(self) -> Certificate:
         """Votes on nodes are read by :meth:`certificates`."""
         raise InputError("votes on nodes give a certificate per node (use certificates, or certify_nodes)")
 

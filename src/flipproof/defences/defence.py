@@ -11,6 +11,7 @@ defence; each defence has a thin subclass with its own arguments. :func:`ask_all
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -29,6 +30,7 @@ from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
+from flipproof.graphs.conversions import UnusedEdgeFields
 from flipproof.noise import EdgeNoise, FeatureNoise
 from flipproof.progress import note, progress, watched
 
@@ -192,7 +194,7 @@ class DefendedClassifier:
             raise InputError(
                 f"{type(self).__name__} has its own defence; got {defence!r} (leave it out, or use another classifier)"
             )
-        self.model, self.defence = unwrapped(model), defence
+        self.model, self.defence, self.edge_features = unwrapped(model), defence, edge_features
         self.derived: Any = None  # what the defence has made of the model since it checked it last
         features = defence.features(self.model, features)
         number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
@@ -227,9 +229,24 @@ class DefendedClassifier:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.model).__name__}, {self.defence}, num_classes={self.num_classes})"
 
+    def graph_of(self, graph: Any) -> Graph:
+        """The graph, from any form that the library accepts; see :meth:`graphs_of`."""
+        return self._converted(as_graph, graph)
+
+    def graphs_of(self, graphs: Iterable[Any]) -> list[Graph]:
+        """The graphs, from any form; where ``edge_features`` are made, nobody misses those that are stored."""
+        return self._converted(as_graphs, graphs)
+
+    def _converted(self, convert: Callable[[Any], Any], value: Any) -> Any:
+        if self.edge_features is None:
+            return convert(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnusedEdgeFields)
+            return convert(value)
+
     def predict(self, graph: Any) -> int | None:
         """The defended classifier's answer, or ``None`` where it abstains."""
-        return self.defence.answer(self, as_graph(graph))
+        return self.defence.answer(self, self.graph_of(graph))
 
     def predict_all(
         self,
@@ -240,13 +257,13 @@ class DefendedClassifier:
         engine: Engine | None = None,
     ) -> list[int | None]:
         """The answer for each graph, in their order; the arguments are those of :meth:`certify_all`."""
-        members, where = as_graphs(graphs), engine or self.engine(workers)
+        members, where = self.graphs_of(graphs), engine or self.engine(workers)
         answers = where.run(lambda task: self.defence.answer(self, task[1]), enumerate(members))
         return _in_order("asking", ((index, answer) for (index, _), answer in answers), len(members), progress)
 
     def explain(self, graph: Any, *, seed: int | None = None) -> Certificate:
         """See :func:`flipproof.explain`."""
-        member, chosen = as_graph(graph), self.effective()
+        member, chosen = self.graph_of(graph), self.effective()
         request = from_plain(chosen.defence.request, {"seed": seed})
         evidence = chosen._evidence(member, request)
         certificate: Certificate = request.read(evidence)
@@ -254,7 +271,7 @@ class DefendedClassifier:
 
     def certify(self, graph: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
-        return self._certificate(as_graph(graph), self.defence.request())
+        return self._certificate(self.graph_of(graph), self.defence.request())
 
     def certify_all(
         self,
@@ -273,7 +290,7 @@ class DefendedClassifier:
             engine: Where the work is done, instead of ``workers``; see :mod:`flipproof.engines`.
         """
         request = self.defence.request()
-        return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
+        return self._certificates(self.graphs_of(graphs), request, progress=progress, workers=workers, engine=engine)
 
     def _certificate(self, graph: Graph, request: Any) -> Certificate:
         chosen = self.effective()

@@ -35,7 +35,7 @@ from flipproof.defences.target import AnswersTarget, Effort, Outcome
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import option
-from flipproof.graphs import Graph, IntArray, as_graph, as_graphs, pairs_of_slots
+from flipproof.graphs import Graph, IntArray, pairs_of_slots
 
 if TYPE_CHECKING:
     from flipproof.models.local_network import Local as Network
@@ -198,7 +198,7 @@ class LocalClassifier(DefendedClassifier):
             per_node: Largest number of flips at one node to look at; by default as many as are cheap.
             nodes: Number of nodes that an attacker can remove, add or relabel beside the flips.
         """
-        return self._certificate(as_graph(graph), LocalRequest(per_node, nodes))
+        return self._certificate(self.graph_of(graph), LocalRequest(per_node, nodes))
 
     def certify_all(
         self,
@@ -212,7 +212,7 @@ class LocalClassifier(DefendedClassifier):
     ) -> list[Certificate]:
         """As :meth:`certify`, for each graph in order; see also :meth:`DefendedClassifier.certify_all`."""
         request = LocalRequest(per_node, nodes)
-        return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
+        return self._certificates(self.graphs_of(graphs), request, progress=progress, workers=workers, engine=engine)
 
 
 def _checked_network(model: Any, defence: Local) -> Network:

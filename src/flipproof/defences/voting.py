@@ -32,7 +32,7 @@ from flipproof.defences.target import CopiesTarget, Effort
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import Option, Parts, option
-from flipproof.graphs import Graph, IntArray, as_graph, as_graphs, slots_of_pairs
+from flipproof.graphs import Graph, IntArray, slots_of_pairs
 from flipproof.noise import EdgeNoise, keyed_draws
 from flipproof.noise.groups import EdgeGroups
 
@@ -390,7 +390,7 @@ class VotingClassifier(DefendedClassifier):
             calls: Largest number of model calls per graph, 4,096 by default, or any number if ``depth`` is given. Sets of flips
                 of one size in a group are tried only if all of them fit.
         """
-        return self._certificate(as_graph(graph), PriceSearch(depth, calls))
+        return self._certificate(self.graph_of(graph), PriceSearch(depth, calls))
 
     def certify_all(
         self,
@@ -404,7 +404,7 @@ class VotingClassifier(DefendedClassifier):
     ) -> list[Certificate]:
         """As :meth:`certify`, for each graph in order; see also :meth:`DefendedClassifier.certify_all`."""
         where: dict[str, Any] = {"progress": progress, "workers": workers, "engine": engine}
-        return self._certificates(as_graphs(graphs), PriceSearch(depth, calls), **where)
+        return self._certificates(self.graphs_of(graphs), PriceSearch(depth, calls), **where)
 
     def vote(self, graph: Any) -> GroupVotes:
         """The model's label on every sub-graph."""
@@ -415,7 +415,7 @@ class VotingClassifier(DefendedClassifier):
 
         ``purchase()`` of the result says what an attacker would buy, and ``attack()`` which pairs that attacker would flip.
         """
-        votes: GroupVotes = self._evidence(as_graph(graph), PriceSearch(depth, calls))
+        votes: GroupVotes = self._evidence(self.graph_of(graph), PriceSearch(depth, calls))
         return votes
 
 

@@ -17,6 +17,7 @@ from flipproof.attacks.search import AttackResult
 from flipproof.certificates.certificate import Certificate, WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
 from flipproof.defences.defence import feature_noise_of
+from flipproof.datasets.dataset import UNNAMED
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.wording import attack_targets, setting_words, wording
 from flipproof.runs.run_folder import CertifySettings
@@ -28,6 +29,7 @@ ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_ra
 RADII = (0, 1, 2, 3, 5, 10)  # shown in tables
 
 _LEAST_RANGE, _MOST_RANGE, _BLIND_RANGE, _MOST_CELLS = 4, 64, 10, 17
+_LEAST_SHARE = 0.02  # of the graphs: where fewer are left, a chart ends
 
 
 def percent(count: float, total: float) -> str:
@@ -157,7 +159,8 @@ class CertifiedRun(TableRun):
     def what(self) -> str:
         """The graphs in words."""
         part = "" if self.settings.part == "all" else f"{self.settings.part} "
-        return f"{len(self.rows)} {part}graphs of {self.settings.data}"
+        of = "" if self.settings.data == UNNAMED else f" of {self.settings.data}"
+        return f"{len(self.rows)} {part}graphs{of}"
 
     def right_radii(self, method: str | None = None, attacker: str = "radius") -> IntArray:
         """The flips that each graph withstands, by default by the run's own method; -1 where it is wrong or abstained on."""
@@ -268,9 +271,15 @@ def share_text(curve: Curve, r: int) -> str:
     return f"{percent(curve.certified[r], curve.graphs)} ({ends})"
 
 
+def reach_worth_drawing(radii: IntArray) -> int:
+    """The largest r that at least 2% of the graphs withstand."""
+    least = max(1, math.ceil(_LEAST_SHARE * len(radii)))
+    return int(np.sort(radii)[-least])
+
+
 def curve_range(runs: Sequence[TableRun]) -> int:
-    """The largest r worth drawing: one beyond the largest radius of a right answer. An edge-blind line has no end."""
-    reached = [int(radii.max()) for run in runs if not run.edge_blind for radii in _all_radii(run)]
+    """The largest r worth drawing: one beyond what 2% of the graphs withstand. An edge-blind line has no end."""
+    reached = [reach_worth_drawing(radii) for run in runs if not run.edge_blind for radii in _all_radii(run)]
     return min(max(_LEAST_RANGE, max(reached, default=_BLIND_RANGE - 1) + 1), _MOST_RANGE)
 
 

@@ -383,7 +383,7 @@
         const size = (56 * count) / most;
         if (!count) return;
         const mark = s("rect", { class: radius ? "" : "miss", x: x0 + 4 + radius * bar + 1, y: y0 + 80 - size, width: Math.max(1, bar - 2), height: size, rx: 2 });
-        items.push({ mark, words: `${name}: ${count} ${radius ? `with radius ${radius - 1}` : "wrong or abstained"}.` });
+        items.push({ mark, words: `${name}: ${count} ${radius ? `with radius ${radius - 1}${radius === top ? " or more" : ""}` : "wrong or abstained"}.` });
         svg.append(mark);
       });
       svg.append(s("line", { class: "grid", x1: x0 + 4, x2: x0 + wide - 12, y1: y0 + 80.5, y2: y0 + 80.5 }));

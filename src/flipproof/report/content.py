@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from flipproof.attacks.search import AttackResult
 from flipproof.certificates.certificate import Certificate, WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
-from flipproof.defences.defence import feature_noise_of
 from flipproof.datasets.dataset import UNNAMED
+from flipproof.defences.defence import feature_noise_of
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.wording import attack_targets, setting_words, wording
 from flipproof.runs.run_folder import CertifySettings

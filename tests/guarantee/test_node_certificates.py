@@ -140,10 +140,7 @@ def test_never_below_sparse_smoothings_bound(noise: EdgeNoise) -> None:
             if certificate.label is None:
                 continue
             theirs = sparse_smoothing_certifies(certificate.p_lower, certificate.p_upper, noise, adds, removes)
-            if noise.symmetric:
-                ours = adds + removes <= certificate.radius
-            else:
-                ours = certifies(certificate, (adds, removes))
+            ours = adds + removes <= certificate.radius if noise.symmetric else certifies(certificate, (adds, removes))
             more += ours
             assert ours or not theirs, (certificate, adds, removes)
     assert more > 200

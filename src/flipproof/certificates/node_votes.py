@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates import joint_bound, vote_share
+from flipproof.certificates import joint_bound, vote_counts
 from flipproof.certificates.certificate import Certificate, Evidence
 from flipproof.certificates.sampled_votes import Votes, about_features, with_features
 from flipproof.certificates.vote_share import checked_alpha
@@ -22,7 +22,7 @@ from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 from flipproof.noise import STREAM_VERSION, EdgeNoise, FeatureNoise
-from flipproof.noise.feature_law import FEATURE_STREAM_VERSION
+from flipproof.noise.feature_stream import FEATURE_STREAM_VERSION
 
 _OF_NOISE = ("compared", "feature_noise", "feature_checksums", "stream_version", "feature_stream_version")
 
@@ -137,15 +137,17 @@ class NodeVotes(Evidence):
         leading = -np.sort(-counts, axis=1)[:, :2]
         _, first, same = np.unique(leading, axis=0, return_index=True, return_inverse=True)
         limits = graph.max_adds, graph.max_removes
-        alike = vote_share.many_from_counts(counts[first], self.noise, alpha=remaining, limits=limits)
+        alike = vote_counts.many_from_counts(counts[first], self.noise, alpha=remaining, limits=limits)
         if self.feature_noise is not None:
             about = about_features(graph, self.feature_noise)
             joint = (joint_bound.joint_reading(certificate, self.feature_noise, **about) for certificate in alike)
             alike = [with_features(*both, self.noise) for both in zip(alike, joint, strict=True)]
-        certificates, shared = [], {"alpha": float(level), "seed": self.seed}
+        certificates = []
         for top, votes, place in zip(counts.argmax(axis=1).tolist(), counts.tolist(), same.ravel(), strict=True):
             label = None if alike[place].label is None else top
-            certificates.append(replace(alike[place], label=label, counts=tuple(votes), **shared))
+            certificates.append(
+                replace(alike[place], label=label, counts=tuple(votes), alpha=float(level), seed=self.seed)
+            )
         return certificates
 
 

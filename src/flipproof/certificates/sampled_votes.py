@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates import influence, joint_bound, paper
-from flipproof.certificates import vote_share as by_votes
+from flipproof.certificates import influence, joint_bound, paper, vote_counts
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, Evidence, WeakSpots
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, FeatureNoise, SampleStream, feature_noise_from
-from flipproof.noise.feature_law import FEATURE_STREAM_VERSION, FeatureStream
+from flipproof.noise.feature_stream import FEATURE_STREAM_VERSION, FeatureStream
 
 METHODS = ("influence", "votes", "paper")
 DEFAULT_METHOD = "influence"
@@ -321,7 +320,7 @@ def certify_counts(
 
 def _from_counts(counts: IntArray, noise: EdgeNoise, graph: Graph | None, alpha: float, method: str) -> Certificate:
     limits = (_UNBOUNDED, _UNBOUNDED) if graph is None else (graph.max_adds, graph.max_removes)
-    from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
+    from_counts = paper.from_counts if method == "paper" else vote_counts.from_counts
     return from_counts(counts, noise, alpha=alpha, limits=limits)
 
 

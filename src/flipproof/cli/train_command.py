@@ -13,6 +13,7 @@ import numpy as np
 
 from flipproof.checks import checked_seed
 from flipproof.cli.defending import own_values, spoken_of
+from flipproof.cli.node_commands import checked_task, train_on_nodes
 from flipproof.cli.options import (
     DataOptions,
     Defended,
@@ -54,6 +55,9 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
     corrected: bool = training_option("Let gin correct for the flips that it expects.", False)
     hidden: int | None = training_option("Width of the layers.", None)
     layers: int | None = training_option("Number of layers.", None)
+    task: str = option(
+        "graphs, or nodes to classify those of a citation network (--data its npz file or folder).", "graphs"
+    )
     replace: bool = option("Replace a model that stands in --out.", False)
 
     @property
@@ -84,6 +88,8 @@ class _Plan:
 
 def train(options: TrainOptions) -> Result:
     """Train and save."""
+    if checked_task(options.task) == "nodes":
+        return train_on_nodes(options)
     plan = _plan(options)
     _refuse_early(options, plan)
     from flipproof import models

@@ -3,7 +3,7 @@ them."""
 
 from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.folder import folder
-from flipproof.datasets.nodes import NodeSplit, NodeTask, citation, split_nodes
+from flipproof.datasets.node_task import NodeSplit, NodeTask, citation, split_nodes
 from flipproof.datasets.splits import Split, folds, isomorphic_to_any, split
 from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu

@@ -55,6 +55,9 @@ class Request:
         """The same for other methods at the same level, by method; for comparison."""
         return {}
 
+    def refuse(self, defence: Any) -> None:
+        """Refuse a defence that cannot answer this request."""
+
     def fits(self, evidence: Any) -> bool:
         """Whether evidence answers this request."""
         return True
@@ -86,18 +89,13 @@ class Defence(ABC):
         """Random changes such as the model will meet: what it is tried on, and what a batch is reckoned to cost."""
         return _STILL
 
-    @property
-    def feature_noise(self) -> FeatureNoise | None:
-        """Noise on the graph's own node features, beside that on edges."""
-        return None
-
     def features(self, model: Any, features: Any) -> Any:
         """The node features that the model is shown if a user asks for these; refuses a model that cannot be defended so."""
         return features
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
         """Refuse, before any long work, what would make a certificate false or asking fail; by default by trying the model."""
-        classifier.guard.check(graphs, self.trial_noise)
+        classifier.check_model(graphs)
 
     @abstractmethod
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Evidence:
@@ -129,6 +127,25 @@ _STILL = EdgeNoise(add=0, remove=0)
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
 
 Progress = bool | Callable[[int, int], None]
+
+
+def hides_features(defence: Defence) -> bool:
+    """Whether the defence divides node features into groups, so that certificates cover changes of them."""
+    return bool(getattr(defence, "feature_groups", 1) > 1)
+
+
+def tried_on(defence: Defence, graph: Graph) -> Graph:
+    """The graph that a model is tried on and its path chosen by: node features that an attacker can change are hidden."""
+    features = graph.node_features
+    if features is None or not hides_features(defence):
+        return graph
+    return graph.replaced(node_features=np.zeros_like(features))
+
+
+def feature_noise_of(defence: Defence) -> FeatureNoise | None:
+    """Noise on the graphs' own node features, of a defence that has some."""
+    noise: FeatureNoise | None = getattr(defence, "feature_noise", None)
+    return noise
 
 
 def described(defence: Defence) -> dict[str, Any]:
@@ -194,7 +211,7 @@ class DefendedClassifier:
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
             edge_features=edge_features,
-            feature_noise=defence.feature_noise,
+            feature_noise=feature_noise_of(defence),
         )
         hook = getattr(self.classifier, "features", None)
         if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
@@ -202,7 +219,7 @@ class DefendedClassifier:
                 f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
                 '(None for the graph\'s own, or "constant")'
             )
-        if defence.feature_noise is not None and not self.classifier.reads_own_features:
+        if feature_noise_of(defence) is not None and not self.classifier.reads_own_features:
             raise InputError(
                 f"feature_noise changes the graph's own node features, which the model does not see; got features="
                 f'{getattr(hook, "spec", None)!r} (pass features="own", or leave feature_noise out)'
@@ -307,9 +324,10 @@ class DefendedClassifier:
     def effective(self) -> DefendedClassifier:
         """The classifier itself; around a model that sees no edges, the one that is certified at every radius.
 
-        Under noise on features it is the classifier itself: the other one knows of no attack on features.
+        If certificates cover features it is the classifier itself: the other one knows of no attack on features.
         """
-        if not self.classifier.edge_blind or self.defence.edge_blind or self.defence.feature_noise is not None:
+        covers_features = feature_noise_of(self.defence) is not None or hides_features(self.defence)
+        if not self.classifier.edge_blind or self.defence.edge_blind or covers_features:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
 
@@ -324,13 +342,29 @@ class DefendedClassifier:
 
         :func:`ask_all` tries it on each of the others.
         """
+        if request is not None:
+            request.refuse(self.defence)
         if self._tries_every_graph:
-            self.guard.check(graphs, self.defence.trial_noise, first=_TRIED_FIRST)
+            self.check_model(graphs, first=_TRIED_FIRST)
         else:
             self.check(graphs, request)
 
+    def check_model(self, graphs: Sequence[Graph], *, first: int | None = None) -> None:
+        """Refuse graphs or model; the model is tried on the ``first`` graphs, by default on all."""
+        own = self.classifier.reads_own_features and all(graph.node_features is not None for graph in graphs)
+        if hides_features(self.defence) and not own:
+            raise InputError(
+                "feature_groups needs a model that reads the graphs' own node features; got none (give graphs node_features, or "
+                "leave feature_groups out)"
+            )
+        self.guard.check_features(graphs)
+        self.guard.check_model(
+            [tried_on(self.defence, graph) for graph in graphs], self.defence.trial_noise, first=first
+        )
+
     def try_on(self, graph: Graph) -> None:
         """Try the model on a graph on which :meth:`check_ahead` has not tried it; refuses as :meth:`check` does."""
+        graph = tried_on(self.defence, graph)
         if self._tries_every_graph and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
             self.guard.passed(graph)

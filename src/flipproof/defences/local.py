@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -357,10 +357,18 @@ class LocalTarget(AnswersTarget):
 
     def __init__(self, local: DefendedClassifier, graph: Graph, effort: Effort) -> None:
         super().__init__(local, graph, effort)
-        self._node_set = nodes = _NodeSet(local, graph)
         self._pairs = pairs_of_slots(graph.slots, graph.num_nodes)
-        self._counts = count_neighbours(graph.edges, nodes.kinds, nodes.num_kinds)
+        self._look()
+
+    def _look(self) -> None:
+        self._node_set = nodes = _NodeSet(self.defended, self.graph)
+        self._counts = count_neighbours(self.graph.edges, nodes.kinds, nodes.num_kinds)
         self._votes = nodes.scores(nodes.kinds, self._counts)
+
+    def seeing(self, graph: Graph) -> Self:
+        target = super().seeing(graph)
+        target._look()
+        return target
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         nodes, n = self._node_set, self.graph.num_nodes

@@ -6,7 +6,7 @@ certificates = label and radius of every node that follow from its votes        
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +20,11 @@ from flipproof.classifiers.node_model import NodeClassifier
 from flipproof.defences.defence import DefendedClassifier, Request, Run
 from flipproof.defences.smoothing import Smoothing
 from flipproof.errors import InputError
-from flipproof.fields import option
-from flipproof.graphs import Graph, IntArray
+from flipproof.fields import from_plain, option
+from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, SampleStream
+
+NOISE_NAMES = ("keep", "add", "remove", "label_keep", "bit_add", "bit_remove")
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,11 @@ def node_classifier(classifier: DefendedClassifier) -> NodeClassifier:
     return classifier.classifier
 
 
-def with_labels(votes: NodeVotes, labels: IntArray | None) -> NodeVotes:
-    """The votes with the nodes' true classes beside them, to be compared with."""
-    return votes if labels is None else replace(votes, labels=np.asarray(labels, dtype=np.int64))
+def node_defence(values: Mapping[str, Any]) -> NodeSmoothing | None:
+    """The noise that values by name describe; ``None`` if none do. Noise on features alone leaves edges as they are."""
+    typed = {name: values[name] for name in NOISE_NAMES if values.get(name) is not None}
+    if not typed:
+        return None
+    if not typed.keys() & {"keep", "add", "remove"}:
+        typed |= {"add": 0.0, "remove": 0.0}
+    return from_plain(NodeSmoothing, typed)

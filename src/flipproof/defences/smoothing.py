@@ -25,7 +25,15 @@ from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype
+from flipproof.defences.defence import (
+    Defence,
+    DefendedClassifier,
+    Progress,
+    Request,
+    Run,
+    feature_noise_of,
+    label_dtype,
+)
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
 from flipproof.errors import InputError
@@ -231,7 +239,7 @@ class SmoothedClassifier(DefendedClassifier):
     @property
     def feature_noise(self) -> FeatureNoise | None:
         """The random changes of node features, if there are any."""
-        return self.defence.feature_noise
+        return feature_noise_of(self.defence)
 
     def certify(
         self,
@@ -337,4 +345,4 @@ class SmoothedClassifier(DefendedClassifier):
         """The same model and noise as a classifier of single nodes."""
         from flipproof.defences.node_smoothing import NodeSmoothing
 
-        return DefendedClassifier(self.model, NodeSmoothing(self.noise, self.defence.feature_noise), **self._for_nodes)
+        return DefendedClassifier(self.model, NodeSmoothing(self.noise, self.feature_noise), **self._for_nodes)

@@ -17,10 +17,11 @@ from flipproof.attacks.search import AttackResult
 from flipproof.certificates.certificate import Certificate, WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
 from flipproof.datasets.dataset import UNNAMED
+from flipproof.defences.defence import feature_noise_of
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.wording import attack_targets, setting_words, wording
 from flipproof.runs.run_folder import CertifySettings
-from flipproof.runs.table import Row, columns_of
+from flipproof.runs.table import Row, certificate_of, columns_of
 
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 """Columns of the table of certificates, and the attacker that each is about."""
@@ -186,6 +187,22 @@ class CertifiedRun(TableRun):
         adds, removes = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
         return total[:adds, :removes]
 
+    @cached_property
+    def feature_kind(self) -> str | None:
+        """What is changed of the node features by attackers that certificates speak of: labels, bits; ``None`` for nothing."""
+        noise = feature_noise_of(self.settings.defence_object)
+        return None if noise is None else noise.changes(2)[0].name.split()[-1]
+
+    def joint_counts(self) -> IntArray:
+        """How many graphs stay right under any flips with any changed features, ``[flips, changes]``, cut as the others."""
+        total = np.zeros((_MOST_CELLS, _MOST_CELLS), dtype=np.int64)
+        for row in self.rows:
+            if row["predicted"] is not None and row["predicted"] == row["label"]:
+                grid = certificate_of(row).joint_grid[:_MOST_CELLS, :_MOST_CELLS]
+                total[: grid.shape[0], : grid.shape[1]] += grid
+        flips, changes = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
+        return total[:flips, :changes]
+
     def lead_over(self, right: int) -> int:
         """The most flips under which more than ``right`` graphs are certified; -1 if never."""
         ordered = np.sort(self.right_radii())[::-1]
@@ -217,16 +234,16 @@ class CertifiedRun(TableRun):
         top = max(result.budget for results in self.attacks.values() for result in results.values())
         return Curve.of("certified", self.right_radii()[attacked], top)
 
-    @property
+    @cached_property
     def broken(self) -> list[int]:
-        """Graphs on which an attack on the defended classifier succeeded within the certified radius: there should be none."""
+        """Graphs on which an attack on the defended classifier succeeded within the certified region: there should be none."""
         by_graph = {row["graph"]: row for row in self.rows}
         defended = {index: roles["defended"] for index, roles in self.attacks.items() if "defended" in roles}
         return [
             index
             for index, attack in defended.items()
             if attack.success and attack.label == by_graph[index]["predicted"]
-            if attack.size <= by_graph[index]["radius"]
+            if attack.size <= certificate_of(by_graph[index]).radius_beside(len(attack.changes))
         ]
 
 

@@ -248,6 +248,7 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
         },
         "counted": _counted(run, top) if len(run.graphs) < len(run.rows) else None,
         "cells": [] if run.edge_blind else run.add_remove_counts().tolist(),
+        "features": None if run.feature_kind is None else [run.feature_kind, run.joint_counts().tolist()],
         "targets": run.targets,
         "underAttack": {
             role: _curve_data(curve) | {"graphs": curve.graphs} for role, curve in run.under_attack.items()
@@ -293,7 +294,10 @@ def _cell(run: CertifiedRun, row: Mapping[str, Any], drawn: bool) -> dict[str, A
         "slots": row["num_slots"],
         "grid": [] if run.symmetric else [sum(line) for line in row["grid"]],
         "by": {method: _reading(by_graph[index]) for method, by_graph in run.readings.items()},
-        "attacks": {role: _attack(result) for role, result in run.attacks.get(index, {}).items()},
+        "attacks": {
+            role: _attack(result) | {"broken": role == "defended" and index in run.broken}
+            for role, result in run.attacks.get(index, {}).items()
+        },
         **weak,
     }
 
@@ -326,6 +330,7 @@ def _attack(result: AttackResult) -> dict[str, Any]:
     return {
         "name": result.attack,
         "flips": [node for pair in result.flips for node in pair],
+        "changes": [number for change in result.changes for number in change],
         "success": result.success,
         "confirmed": result.confirmed,
         "budget": result.budget,

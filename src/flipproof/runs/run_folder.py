@@ -90,6 +90,15 @@ class RunSettings:
         return cls.parsed(path.read_bytes(), path)
 
     @classmethod
+    def made(cls, folder: Path) -> bool:
+        """Whether this command made the run in the folder, as far as that can be told."""
+        try:
+            content = json.loads((folder / RUN_FILE).read_bytes())
+        except (OSError, ValueError):
+            return False
+        return isinstance(content, dict) and content.get("command") == cls.command
+
+    @classmethod
     def parsed(cls, text: str | bytes, path: Path) -> Self:
         """The settings that the content of ``run.json`` holds; ``path`` is where it stands, for errors."""
         try:

@@ -31,6 +31,7 @@ Row = dict[str, Any]
 FORMATS = ("csv", "parquet", "json")
 COLUMNS = {
     "graph": "int64",
+    "node": "int64",
     "name": "string",
     "nodes": "int64",
     "edges": "int64",
@@ -86,6 +87,7 @@ def certificate_row(index: int, graph: Graph | None, certificate: Certificate, d
     label = None if graph is None else graph.label
     return {
         "graph": index,
+        "node": None,
         "name": None if graph is None else graph.name,
         "nodes": None if graph is None else graph.num_nodes,
         "edges": None if graph is None else graph.num_edges,

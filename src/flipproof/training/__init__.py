@@ -1,7 +1,7 @@
 """Training graph classifiers for the defence that will use them: under noise, on hashed sub-graphs, through a certificate."""
 
 from flipproof.training.loop import Epoch, TrainingResult, finished_epochs
-from flipproof.training.nodes import train_nodes
+from flipproof.training.node_classification import train_nodes
 from flipproof.training.trainings import train, train_certified, train_for, train_voting
 
 __all__ = [

@@ -34,7 +34,7 @@ def test_learns_and_is_repeatable(noises: dict[str, Any], tmp_path: Path) -> Non
     assert all(torch.equal(*pair) for pair in zip(model.parameters(), again.parameters(), strict=True))
     assert not model.training
     assert result.final.validation_accuracy > 0.7
-    save(model, tmp_path / "model", task="nodes")
+    save(model, tmp_path / "model", metadata={"task": "nodes"})
     x, edge_index = torch.from_numpy(WORDS), TASK.graph.to_pyg().edge_index
     assert torch.equal(load(tmp_path / "model")(x, edge_index), model(x, edge_index))
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from flipproof.checks import checked_count
 from flipproof.classifiers.features import as_features
-from flipproof.datasets.nodes import NodeSplit, NodeTask, split_nodes
+from flipproof.datasets.node_task import NodeSplit, NodeTask, split_nodes
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise, FeatureNoise, SampleStream
@@ -183,6 +183,7 @@ def train_nodes(
     numbers = {"epochs": epochs, "learning_rate": learning_rate, "weight_decay": weight_decay, "average": average}
     chosen = Hyperparameters.of(**numbers, copies=checked_count(copies, "copies", 1, "for instance 1"), seed=seed)
     parts = split_nodes(task) if split is None else split
-    noises = {"noise": noise, "feature_noise": feature_noise}
-    learnt = NodeClassification(model, task, parts, **noises, features=features, chosen=chosen)
+    learnt = NodeClassification(
+        model, task, parts, noise=noise, feature_noise=feature_noise, features=features, chosen=chosen
+    )
     return fit(learnt, checkpoint=checkpoint, progress=progress)

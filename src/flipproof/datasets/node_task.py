@@ -100,7 +100,8 @@ def split_nodes(task: NodeTask, *, train: int = 20, validation: int = 20, seed: 
             part.append(nodes)
     if not sum(map(len, parts[2])):
         raise InputError("a split needs a node to test; got none (ask for fewer nodes to train and to choose on)")
-    return NodeSplit(*(np.sort(np.concatenate(part)) for part in parts), seed=seed)
+    chosen, held_out, rest = (np.sort(np.concatenate(part)) for part in parts)
+    return NodeSplit(chosen, held_out, rest, seed)
 
 
 def citation(path: str | os.PathLike[str]) -> NodeTask:

@@ -280,7 +280,9 @@ def documentation(name: str) -> str:
     referred = {path.rpartition(".")[2] for path in re.findall(r":(?:class|func|meth):`~?([\w.]+)`", own)}
     others = [key for key in CALLABLES if referred & {key.rpartition(".")[2], key.removesuffix(".__init__")}]
     documented = [CALLABLES[key][slot] for key in others for slot in (0, 1)]
-    return "\n".join([own, *(inspect.getdoc(one) or "" for one in [*kinds, *documented] if one is not None)])
+    overridden = [kind.__dict__.get(value.__name__) for kind in kinds]
+    places = [*kinds, *overridden, *documented]
+    return "\n".join([own, *(inspect.getdoc(one) or "" for one in places if one is not None)])
 
 
 def faults_of(name: str) -> list[str]:

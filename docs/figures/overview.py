@@ -1,4 +1,4 @@
-"""Draws overview.svg, the figure of README and of the site's home page, and overview.csv with its numbers.
+"""Draws overview.svg, the figure of README and of the site's home page (overview-narrow.svg on a phone), and overview.csv.
 
 Networks are trained on the paper's graphs, one without a defence and one for each defence, with settings fixed beforehand. All
 160 test graphs are certified or attacked. About a minute on one core:
@@ -166,7 +166,12 @@ def main() -> None:
         )
         draw_example(left, data.test[index], attacks[index], title)
         draw_curves(right, curves, under_attack, floor)
-        figure.savefig(PLACE / "overview.svg", metadata={"Date": None})
+        figure.savefig(PLACE / "overview.svg", metadata={"Date": None}, bbox_inches="tight")
+        narrow = Figure(figsize=(4.4, 6.4), layout="constrained")  # for a phone
+        above, below = narrow.subplots(2, 1, height_ratios=(2, 3))
+        draw_example(above, data.test[index], attacks[index], title.replace("\n", " ").replace(". ", ".\n"))
+        draw_curves(below, curves, under_attack, floor)
+        narrow.savefig(PLACE / "overview-narrow.svg", metadata={"Date": None}, bbox_inches="tight")
 
 
 def bare_answer(model: Any, result: AttackResult) -> int:

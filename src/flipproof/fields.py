@@ -97,6 +97,16 @@ def from_plain(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     return kind(**content)
 
 
+def untouched_parts(value: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values of those fields of a dataclass, of several plain values each, of which none is among ``values``."""
+    kept: dict[str, Any] = {}
+    for entry in fields(value):
+        parts: Parts | None = entry.metadata.get("parts")
+        if parts is not None and not any(name in values for name in parts.stored):
+            kept |= parts.plain(getattr(value, entry.name))
+    return kept
+
+
 def _default(entry: Field[Any]) -> Any:
     if entry.default_factory is not MISSING:
         return entry.default_factory()

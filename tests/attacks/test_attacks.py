@@ -241,7 +241,8 @@ def test_extensions_are_all_of_them_once_and_draws_have_no_flip_twice() -> None:
     pairs = space.extensions(np.array([3]), rng)
     assert [sorted(row) for row in pairs.tolist()] == [sorted((3, i)) for i in range(10) if i != 3]
     assert len(space.extensions(np.array([3]), rng, limit=7)) == 7
-    assert {len(set(row)) for row in space.draws(50, 9, rng).tolist()} == {9}
+    draws = Space(fp.Graph(5, [(0, 1), (1, 2)]), 9).draws(50, 9, rng)
+    assert {len(set(row)) for row in draws.tolist()} == {9}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Features of nodes and edges: the same in every layout, made from the noisy graph alone; stored ones that tell are refused."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -255,6 +256,11 @@ def test_edge_features_of_the_end_nodes_are_made_after_the_noise(kind: type[torc
 
     model = kind().eval()
     smooth = fp.SmoothedClassifier(model, NOISE, edge_features=counted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nobody misses the stored ones
+        stored = graph().to_pyg()
+        stored.edge_attr = torch.ones(stored.num_edges, 1)
+        smooth.certify_all([stored], samples=10, seed=0)
     votes = smooth.sample(graph(), samples=64, seed=3)
     assert sum(seen) > 0
     batch, _ = votes.stream().batch(0, 64)

@@ -103,3 +103,35 @@ def test_a_model_is_trained_against_flips(shell: Shell) -> None:
     assert "'flips': 1" in str(json.loads(Path("model/config.json").read_text()))
     attack = ["attack", "--model", "model", "--budget", 3, "--attacks", "known", "--json", "--workers", 1]
     shell.done(*attack, "--out", "attacked")
+
+
+def test_feature_groups_are_trained_certified_verified_attacked_and_reported(shell: Shell) -> None:
+    for index in range(12):
+        edges = [(node, (node + 1) % 6) for node in range(6)] + ([(0, 2), (0, 3)] if index % 2 else [])
+        nodes = [{"id": node, "kind": f"k{(node + index) % 3}"} for node in range(6)]
+        links = [{"source": u, "target": v} for u, v in edges]
+        Path("labelled").mkdir(exist_ok=True)
+        Path(f"labelled/{index}.json").write_text(json.dumps({"nodes": nodes, "edges": links}))
+    Path("labelled/labels.csv").write_text("".join(f"{index}.json,{index % 2}\n" for index in range(12)))
+    options = ["--groups", 3, "--feature-groups", 2, "--epochs", 2]
+    shell.done("train", "--data", "labelled", *options, "--out", "model")
+    defence = {"name": "voting", "groups": 3, "feature_groups": 2}
+    assert fp.models.load_metadata("model").metadata["defence"] == defence
+    shell.done("certify", "--model", "model", "--out", "run", "--quiet")
+    assert CertifySettings.read(Path("run")).defence == defence
+    assert all(row["feature_radius"] is not None for row in shell.rows("run"))
+    assert shell("verify", "run").code == 0
+    attack = ["attack", "--model", "model", "--budget", 1, "--changes", 1, "--certificates", "run", "--workers", 1]
+    summary = json.loads(shell.done(*attack, "--out", "attacks", "--json").out)
+    assert summary["changes"] == 1
+    assert summary["attacks_within_a_certified_radius"] == 0
+    assert summary["certified_accuracy"] <= summary["accuracy_under_attack"]["defended"]
+    assert "beside up to 1 changed labels or bits" in " ".join(shell.done(*attack, "--out", "attacks").out.split())
+    shell.done("report", "run", "--attack", "attacks", "--quiet")
+    assert '"changes":' in Path("run/report.html").read_text()
+    refused = shell("certify", "--model", "model", "--depth", 1, "--out", "priced")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "knows no prices" in refused.err
+    real = shell("attack", "--model", "own:make", "--data", "graphs", "--changes", 1, "--out", "none")
+    assert (real.code, real.err.count("\n")) == (2, 1)
+    assert "changes need node features that are labels or bits" in real.err

@@ -294,3 +294,22 @@ def test_attacks_on_edges_meet_the_same_noise_on_features(how: str) -> None:
     defended = smooth(fp.LabelNoise(keep=0.9), network)
     result = by_name(how)(defended, graph(), budget=2, samples=64, confirm_samples=1000)
     assert len(result.flips) <= 2
+
+
+def test_joint_grid_sums_up_all_kinds_of_changes() -> None:
+    """By enumeration: any flips of either kind with any changes of either kind."""
+    both = fp.SmoothedClassifier(has_zeros, fp.EdgeNoise(add=0.05, remove=0.3), num_classes=2, feature_noise=BITS)
+    certificate = both.certify(graph((0, 0, 0, 0, 0, 0)), samples=20_000, seed=0)
+    grid, joint = certificate.grid, certificate.joint_grid
+    assert joint[1, 0]
+    for flips, changes in np.ndindex(*joint.shape):
+        cells = [(a, flips - a, b, changes - b) for a in range(flips + 1) for b in range(changes + 1)]
+        certified = all(
+            all(n < size for n, size in zip(cell, grid.shape, strict=True)) and grid[cell] for cell in cells
+        )
+        alone = (changes == 0 and flips <= certificate.radius) or (flips == 0 and changes <= certificate.feature_radius)  # type: ignore[operator]
+        assert joint[flips, changes] == (certified or alone)
+    assert (
+        fp.SmoothedClassifier(has_zeros, EDGES, num_classes=2).certify(graph(), samples=100, seed=0).joint_grid.size
+        == 0
+    )

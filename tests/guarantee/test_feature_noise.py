@@ -111,7 +111,7 @@ def test_no_joint_attack_inside_the_grid_changes_the_answer_often(world: World) 
 
 def test_leaking_clean_features_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: the model is shown the clean features."""
-    from flipproof.noise.feature_law import LabelStream
+    from flipproof.noise.feature_stream import LabelStream
 
     honest = LabelStream.shown
 

@@ -229,6 +229,6 @@ def test_bit_noise_checks_its_probabilities_as_edge_noise_does() -> None:
 
 
 def test_too_many_additions_are_refused_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flipproof.noise.feature_law._MOST_DENSE_BITS", 1000)
+    monkeypatch.setattr("flipproof.noise.feature_stream._MOST_DENSE_BITS", 1000)
     with pytest.raises(InputError, match="changes too many of 1,500 bits"):
         BitNoise(keep=0.8).stream(words(), seed=0)

@@ -17,7 +17,7 @@ from flipproof.attacks.search import AttackResult
 from flipproof.certificates.metrics import Curve
 from flipproof.defences import defence_names
 from flipproof.report import report_page as page_module
-from flipproof.report.content import CertifiedRun, curve_range, percent
+from flipproof.report.content import CertifiedRun, curve_range, percent, reach_worth_drawing
 from flipproof.report.drawing import Panel, curves_figure, write_figures
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
@@ -211,6 +211,12 @@ def test_a_grid_of_additions_and_removals_contains_what_the_radius_says(folder: 
         assert tuple(counts[0]) == alone[: counts.shape[1]]
         for adds, removes in [(0, 1), (1, 0), (1, 1)]:
             assert counts[adds, removes] >= by_flips[adds + removes]
+
+
+def test_the_chart_ends_where_hardly_a_graph_is_left() -> None:
+    assert reach_worth_drawing(np.array([64, *[3] * 57])) == 3
+    assert reach_worth_drawing(np.array([64, 64, *[3] * 56])) == 64
+    assert reach_worth_drawing(np.array([-1])) == -1
 
 
 def test_an_edge_blind_run_has_no_end(folder: Path) -> None:

@@ -65,7 +65,9 @@ def test_from_graphs_to_a_proven_answer(fitted: fp.RobustGraphClassifier, tmp_pa
     assert "certified" in page.read_text()
     assert fp.load_run(tmp_path / "run").certificates[0] == certificates[0]
     fitted.save(tmp_path / "saved")
-    again = fp.RobustGraphClassifier.load(tmp_path / "saved")
+    again = fp.load(tmp_path / "saved")
+    explained = fp.explain(fitted, graphs[0], seed=0)
+    assert (explained.label, explained.weakest is not None) == (certificates[0].label, True)
     assert again.get_params() == fitted.get_params()
     assert again.certify(graphs[:2]) == certificates[:2]
     pandas.testing.assert_frame_equal(again.trials_, fitted.trials_, check_dtype=False)
@@ -81,6 +83,23 @@ def test_a_network_of_ones_own_is_the_only_one_tried_and_comes_back(tmp_path: Pa
     again = fp.RobustGraphClassifier.load(tmp_path / "own", model=Small)
     one, other = own.classifier_.model.state_dict(), again.classifier_.model.state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_any_folder_is_loaded_and_another_defence_is_named(tmp_path: Path) -> None:
+    voting = fp.VotingClassifier(fp.models.GIN(1, 2, hidden=4, seed=0).eval(), 3, features="degree")
+    voting.save(tmp_path / "voting")
+    again = fp.load(tmp_path / "voting")
+    assert type(again) is fp.VotingClassifier
+    assert again.certify(fp.Graph(4, [(0, 1)]), depth=0) == voting.certify(fp.Graph(4, [(0, 1)]), depth=0)
+    with pytest.raises(
+        fp.InputError, match=r"voting holds a model for voting, not for smoothing \(use flipproof.load\)"
+    ):
+        fp.SmoothedClassifier.load(tmp_path / "voting")
+    fp.models.save(voting.model, tmp_path / "bare")
+    with pytest.raises(fp.InputError, match="does not say for which defence"):
+        fp.load(tmp_path / "bare")
+    with pytest.raises(fp.InputError, match="is not a model folder: there is no such folder"):
+        fp.load(tmp_path / "nowhere")
 
 
 def test_scikit_learn_takes_it() -> None:

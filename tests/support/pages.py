@@ -9,6 +9,10 @@ A comment before a block of another kind says that it is what the block before i
     <!-- output -->
     <!-- output, for instance -->
 
+Commands are run with small sizes, unless a comment says that what they print depends on it:
+
+    <!-- in full -->
+
 A fenced block with a title (``title="labels.csv"``) is a file, and is written. Shell blocks are fenced, or indented lines that
 begin with a known program.
 """
@@ -187,18 +191,19 @@ class Reader:
                 exec(compile(text, where, "exec"), self.namespace)
             self.printed = "".join(printed)
         elif block.run:
-            self.printed = "".join(self._call(words, where) for words in block.commands())
+            smaller = block.comment != "in full"
+            self.printed = "".join(self._call(words, where, smaller=smaller) for words in block.commands())
         elif block.output:
             exact = block.comment == "output"
             said, printed = (_lines(text) if exact else _shape(text) for text in (block.text, self.printed))
             assert printed == said, f"{where}: the page and the program differ"
 
-    def _call(self, words: list[str], where: str) -> str:
+    def _call(self, words: list[str], where: str, *, smaller: bool = True) -> str:
         assert words[0] == "flipproof", (
             f"{where}: {words[0]} is not run by the tests (write <!-- not run: why --> before)"
         )
         words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
-        self.monkeypatch.setattr(sys, "argv", [*words, *_smaller(words)])
+        self.monkeypatch.setattr(sys, "argv", [*words, *(_smaller(words) if smaller else [])])
         err = io.StringIO()
         with _printing() as printed, contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
             main()
@@ -235,7 +240,8 @@ def _lines(text: str) -> list[str]:
 
 def _shape(text: str) -> list[str]:
     """The text with numbers, and what follows from them, left out."""
-    return [" ".join(re.sub(r"-?\d[\d.,]*", "0", line).replace("flips", "flip").split()) for line in _lines(text)]
+    bare = re.sub(r"-?\.?\d[\d.,]*(-\.?\d+)?", "0", re.sub("━+|─+", "─", text)).replace("flips", "flip")
+    return [" ".join(line.split()) for line in _lines(bare)]
 
 
 def _write_tu(folder: Path) -> None:

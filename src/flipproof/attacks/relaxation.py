@@ -16,6 +16,7 @@ from flipproof.attacks.search import Best, Space
 from flipproof.classifiers.features import Function
 from flipproof.classifiers.shortcuts import Shortcut
 from flipproof.classifiers.torch_module import DenseClassifier, MessagePassingClassifier, logit_per_class
+from flipproof.defences.changed_nodes import are_labels
 from flipproof.defences.target import CopiesTarget, Target
 from flipproof.errors import InputError
 from flipproof.graphs import pairs_of_slots
@@ -32,8 +33,9 @@ def gradient_search(target: Target, space: Space, rng: np.random.Generator) -> B
     noise = rng.gumbel(size=(_ROUNDINGS, len(weights)))
     noise[0] = 0
     keys = np.log(weights + 1e-6) + noise  # the largest of such keys are a sample without replacement
-    sets = space.columns[np.argsort(-keys, axis=1, kind="stable")[:, : space.budget]]
-    nested = np.where(np.tri(space.budget, dtype=np.bool_), sets[:1], -1)
+    orders = space.columns[np.argsort(-keys, axis=1, kind="stable")]
+    sets = np.array([space.first_fitting(order) for order in orders])
+    nested = np.where(np.tri(space.size, dtype=np.bool_), sets[:1], -1)
     candidates = np.concatenate([nested, sets[1:]])
     outcome = target.evaluate(candidates)
     fooled = np.flatnonzero(outcome.fooled[: len(nested)])
@@ -44,25 +46,31 @@ def gradient_search(target: Target, space: Space, rng: np.random.Generator) -> B
 
 
 def _descended(target: Target, space: Space) -> NDArray[np.float64]:
-    """Relaxed flips of every slot, in [0, 1], their sum at most the budget, ``[N]``."""
+    """Relaxed flips of every slot, and changes of every entry of the node features if there may be any, ``[N]`` or ``[N + n d]``.
+
+    They lie in [0, 1], and the sum of either kind is at most its budget.
+    """
     relaxation = Relaxation(target)
-    allowed = np.zeros(target.graph.num_slots)
+    features = target.graph.node_features
+    allowed = np.zeros(target.graph.num_slots + (features.size if space.changes and features is not None else 0))
     allowed[space.columns] = 1
     flips = np.zeros_like(allowed)
+    kinds = (space.slots, space.budget), (space.entries, space.changes)
     for step in range(1, _STEPS + 1):
-        if target.room is not None and target.room < -(-relaxation.copies // target.cost) + _ROUNDINGS + space.budget:
+        if target.room is not None and target.room < -(-relaxation.copies // target.cost) + _ROUNDINGS + space.size:
             break
         slope = relaxation.slope(flips) * allowed
-        largest = np.abs(slope).max()
-        if largest == 0:
+        if not slope.any():
             break
-        flips = _projected(flips - _RATE / step**0.5 * slope / largest, space.budget) * allowed
+        for part, budget in kinds:
+            largest = np.abs(slope[part]).max(initial=0) or 1
+            flips[part] = _projected(flips[part] - _RATE / step**0.5 * slope[part] / largest, budget)
     return flips
 
 
 def _projected(flips: NDArray[np.float64], budget: int) -> NDArray[np.float64]:
     """The nearest point with entries in [0, 1] and sum at most the budget: shift down and clip, by bisection."""
-    if np.clip(flips, 0, 1).sum() <= budget:
+    if np.clip(flips, 0, 1).sum() <= budget or not len(flips):
         return np.clip(flips, 0, 1)
     low, high = flips.min() - 1, flips.max()
     for _ in range(50):
@@ -72,7 +80,7 @@ def _projected(flips: NDArray[np.float64], budget: int) -> NDArray[np.float64]:
 
 
 class Relaxation:
-    """The label's mean margin as a differentiable function of flips in [0, 1]."""
+    """The label's mean margin as a differentiable function of flips, and of changes of node features, in [0, 1]."""
 
     def __init__(self, target: Target) -> None:
         graph, used = target.graph, target.classifier
@@ -102,28 +110,58 @@ class Relaxation:
         return len(self._empty)
 
     def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Gradient of the mean margin, squashed so that copies near the decision count most and none for nothing, ``[N]``."""
+        """Gradient of the mean margin, squashed so that copies near the decision count most and none for nothing."""
         self.target.calls += self.copies
         flips = torch.from_numpy(values).to(self.dtype).requires_grad_(True)
-        states = self._clean + flips * (1 - 2 * self._clean)
-        logits = self.logits((1 - states) * self._empty + states * self._edge)
+        states = self._clean + flips[: len(self._clean)] * (1 - 2 * self._clean)
+        own = self._changed(flips[len(self._clean) :])
+        logits = self.logits((1 - states) * self._empty + states * self._edge, own)
         others = torch.arange(logits.shape[1]) != self.target.label
         margins = logits[:, self.target.label] - logits[:, others].amax(dim=1)
         (slope,) = torch.autograd.grad(torch.nn.functional.softsign(margins).mean(), flips)
         return slope.numpy().astype(np.float64)
 
-    def logits(self, states: Tensor) -> Tensor:
-        """The module's logits for slots in [0, 1], ``[B, N]``, on the CPU."""
+    def _changed(self, changes: Tensor) -> Tensor | None:
+        """The node features in every copy, for changes of entries ``[n d]`` in [0, 1]; ``None`` where there are none.
+
+        They are linear in each node's label, and in each bit: mixed from what copies show if all nodes have the same.
+        """
+        clean = self.graph.node_features
+        if clean is None or not len(changes):
+            return None
+        own = torch.from_numpy(clean.copy()).to(self.dtype)
+        weights, labels = changes.view(own.shape), are_labels(clean)
+        if labels:
+            own = own * (1 - weights.sum(dim=1, keepdim=True)) + weights
+            alike, parts = np.eye(clean.shape[1])[:, None], own.T.unsqueeze(2)
+        else:
+            own = own + weights * (1 - 2 * own)
+            alike, parts = np.array([0.0, 1.0])[:, None, None], torch.stack([1 - own, own])
+        mixed = torch.zeros(1, *own.shape, dtype=self.dtype)
+        for rows, part in zip(alike, parts, strict=True):
+            graph = self.graph.replaced(node_features=np.broadcast_to(rows, clean.shape).astype(clean.dtype))
+            shown = self.target.features_of(graph)
+            copies = np.array(graph.node_features)[None] if shown is None else np.array(shown[: self.copies])
+            mixed = mixed + torch.from_numpy(copies).to(self.dtype) * part
+        return mixed.to(self.classifier.device)
+
+    def logits(self, states: Tensor, own: Tensor | None = None) -> Tensor:
+        """The module's logits for slots in [0, 1], ``[B, N]``, on the CPU; by default for the graph's own node features."""
         count, n = len(states), self.graph.num_nodes
         adjacency = self._fixed.repeat(count, 1, 1)
         adjacency[:, self._u, self._v] = states
         adjacency[:, self._v, self._u] = states
         adjacency = adjacency.to(self.classifier.device)
         mask = torch.ones(count, n, dtype=torch.bool, device=adjacency.device)
-        own = self.classifier.own_features(self.target.batch(np.repeat(self.graph.slot_states[None], count, axis=0)))
+        if own is None:
+            own = self.classifier.own_features(
+                self.target.batch(np.repeat(self.graph.slot_states[None], count, axis=0))
+            )
         rows = None if own is None else own.expand(count, *own.shape[-2:])
-        # a user's own function knows whole graphs only: its features are taken at the nearest one, without slope
-        seen = adjacency.detach().round() if isinstance(self.classifier.features, Function) else adjacency
+        seen = adjacency
+        if isinstance(self.classifier.features, Function):
+            # it knows whole graphs only: its features are taken at the nearest one, without slope
+            seen, rows = adjacency.detach().round(), None if rows is None else rows.detach().round()
         x = self.classifier.as_number(self.classifier.features.dense(seen, mask, rows))
         if isinstance(self.classifier, DenseClassifier):
             result: Tensor = self.classifier.module(x, adjacency, *((mask,) if self.classifier._with_mask else ()))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from math import comb
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.certificates.metrics import shares
 from flipproof.checks import checked_count, checked_seed
+from flipproof.defences.changed_nodes import changeable, with_changes
 from flipproof.defences.defence import DefendedClassifier, undefended
 from flipproof.defences.target import Effort, Outcome, Target
 from flipproof.errors import InputError
@@ -39,22 +40,30 @@ class AttackResult:
     margin_before: float  # lead of the label over its strongest rival, in logits or in shares of votes
     margin_after: float
     model_calls: int  # graphs that the model was asked about
+    changes: tuple[tuple[int, int], ...] = ()  # nodes and their new labels, or nodes and the bits that flip, sorted
 
     @property
     def size(self) -> int:
+        """The number of flips; changes of node features come on top."""
         return len(self.flips)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, ready for JSON; the attacked graph is the clean one with ``flips`` flipped."""
-        rest = {name: value for name, value in vars(self).items() if name not in ("attack", "graph", "flips")}
-        return {"attack": self.attack, "flips": [list(pair) for pair in self.flips], "size": self.size, **rest}
+        """Plain values only, ready for JSON; the attacked graph is the clean one after ``flips`` and ``changes``."""
+        pairs = {name: [list(pair) for pair in getattr(self, name)] for name in ("flips", "changes")}
+        rest = {name: value for name, value in vars(self).items() if name not in ("attack", "graph", *pairs)}
+        return {"attack": self.attack, **pairs, "size": self.size, **rest}
 
     @classmethod
     def from_dict(cls, graph: Graph, values: Mapping[str, Any]) -> AttackResult:
         """What :meth:`to_dict` gave as ``values``, with the clean ``graph``."""
-        flips = tuple((int(u), int(v)) for u, v in values["flips"])
-        rest = {key: value for key, value in values.items() if key not in ("flips", "size")}
-        return cls(graph=graph.flipped(flips), flips=flips, **rest)
+        flips, changes = (tuple((int(u), int(v)) for u, v in values.get(name, ())) for name in ("flips", "changes"))
+        rest = {key: value for key, value in values.items() if key not in ("flips", "changes", "size")}
+        entries = np.array([node * _width(graph) + column for node, column in changes], dtype=np.int64)
+        return cls(graph=with_changes(graph, entries).flipped(flips), flips=flips, changes=changes, **rest)
+
+
+def _width(graph: Graph) -> int:
+    return 1 if graph.node_features is None else graph.node_features.shape[1]
 
 
 def robust_accuracy(
@@ -79,27 +88,64 @@ _MOST_CANDIDATES = 20_000  # single steps tried at once; of more, a random part
 
 
 class Space:
-    """The flips that an attacker may make on a graph, as positions (see :mod:`flipproof.defences.target`).
+    """The flips and changes that an attacker may make on a graph, as positions (see :mod:`flipproof.defences.target`).
 
-    ``columns`` may be flipped, ``budget`` of them at most. Frozen pairs of the graph are never touched.
+    A set has at most ``budget`` of the ``slots`` and ``changes`` of the ``entries`` of node features, of which the labels of one
+    node exclude each other. Frozen pairs of the graph are never touched.
     """
 
-    def __init__(self, graph: Graph, budget: int, *, adds: bool = True, removes: bool = True) -> None:
+    def __init__(self, graph: Graph, budget: int, *, adds: bool = True, removes: bool = True, changes: int = 0) -> None:
         if not (adds or removes):
             raise InputError("an attacker must be allowed to add or to remove edges; got adds=False, removes=False")
-        self.columns: IntArray = np.flatnonzero(np.where(graph.slot_states, removes, adds)).astype(np.int64)
-        self.budget = min(checked_count(budget, "budget", 0, "for instance 5"), len(self.columns))
+        self.slots: IntArray = np.flatnonzero(np.where(graph.slot_states, removes, adds)).astype(np.int64)
+        self.budget = min(checked_count(budget, "budget", 0, "for instance 5"), len(self.slots))
+        cells = changeable(graph) if checked_count(changes, "changes", 0, "for instance 1") else np.zeros((0, 1))
+        self._first, self._width = graph.num_slots, 1 if cells.all() else cells.shape[1]
+        self.entries: IntArray = np.flatnonzero(cells) + self._first
+        self.columns: IntArray = np.concatenate([self.slots, self.entries])
+        self.changes = min(changes, len(np.unique(self._units(self.entries))))
+        self.size = self.budget + self.changes
+
+    def _units(self, positions: IntArray) -> IntArray:
+        """What each position changes: a pair, a bit, or the label of a node."""
+        entries = positions - self._first
+        return np.where(entries < 0, positions, self._first + entries // self._width)
+
+    def first_fitting(self, order: IntArray) -> IntArray:
+        """The first of these positions that fit into a set, in their order."""
+        if self.changes:
+            order = order[np.sort(np.unique(self._units(order), return_index=True)[1])]
+        entry = order >= self._first
+        rank, most = np.where(entry, entry.cumsum(), (~entry).cumsum()), np.where(entry, self.changes, self.budget)
+        return order[rank <= most]
+
+    def sets(self, size: int) -> Iterator[tuple[int, ...]]:
+        """All sets of this size."""
+        for changes in range(max(0, size - self.budget), min(size, self.changes) + 1):
+            parts = combinations(self.slots.tolist(), size - changes), combinations(self.entries.tolist(), changes)
+            for flips, entries in product(*parts):
+                if len(np.unique(self._units(np.array(entries, dtype=np.int64)))) == changes:
+                    yield flips + entries
+
+    @property
+    def count(self) -> int:
+        """The number of sets with at least one member, or more."""
+        sizes = product(range(self.budget + 1), range(self.changes + 1))
+        return sum(comb(len(self.slots), flips) * comb(len(self.entries), changes) for flips, changes in sizes) - 1
 
     def extensions(self, flips: IntArray, rng: np.random.Generator, *, limit: int | None = None) -> IntArray:
-        """All sets with one flip more than this one ``[d]``, ``[K, d + 1]``. Of more than ``limit``, a random part."""
+        """All sets with one member more than this one ``[d]``, ``[K, d + 1]``. Of more than ``limit``, a random part."""
         most = _MOST_CANDIDATES if limit is None else min(_MOST_CANDIDATES, limit)
-        further = self.columns[~np.isin(self.columns, flips)]
+        changes = int((flips >= self._first).sum())
+        rooms = (self.slots, self.budget - len(flips) + changes), (self.entries, self.changes - changes)
+        further = np.concatenate([self.slots[:0], *(positions for positions, room in rooms if room > 0)])
+        further = further[~np.isin(self._units(further), self._units(flips))]
         if len(further) > most:
             further = rng.choice(further, most, replace=False)
         return np.column_stack([np.tile(flips, (len(further), 1)), further])
 
     def draws(self, count: int, size: int, rng: np.random.Generator) -> IntArray:
-        sets = [rng.choice(self.columns, size, replace=False) for _ in range(count)]
+        sets = [self.first_fitting(rng.permutation(self.columns))[:size] for _ in range(count)]
         return np.array(sets, dtype=np.int64).reshape(count, size)
 
 
@@ -167,14 +213,15 @@ def run(name: str, search: Search, target: Target, space: Space, budget: int, se
             f"max_calls must allow at least one candidate, {target.cost} calls; got {target.max_calls} (raise it)"
         )
     best = clean = Best.of(nothing, target.evaluate(nothing))
-    if space.budget and not clean.fooled:
+    if space.size and not clean.fooled:
         best = search(target, space, np.random.default_rng(checked_seed(seed)))
     if best.fooled and len(best.flips) > 1:
         target.max_calls = None  # taking back costs little, and is part of every attack
         fewer = minimal(target, best.flips)[None]
         best = Best.of(fewer, target.evaluate(fewer))
-    flips = pairs_of_slots(graph.slots[np.sort(best.flips)], graph.num_nodes)
-    attacked = graph.flipped(flips)
+    flips = pairs_of_slots(graph.slots[np.sort(best.flips[best.flips < graph.num_slots])], graph.num_nodes)
+    entries = np.sort(best.flips[best.flips >= graph.num_slots]) - graph.num_slots
+    attacked = with_changes(graph, entries).flipped(flips)
     # a lead too small for the search to stop at may still be a real one
     confirmed, margin = target.confirm(attacked) if best.fooled or best.margin < 0 else (None, None)
     return AttackResult(
@@ -189,6 +236,7 @@ def run(name: str, search: Search, target: Target, space: Space, budget: int, se
         margin_before=clean.margin,
         margin_after=best.margin if margin is None else margin,
         model_calls=target.calls,
+        changes=tuple(divmod(entry, _width(graph)) for entry in entries.tolist()),
     )
 
 
@@ -218,6 +266,7 @@ class Attack:
         convention: str | None = None,
         adds: bool = True,
         removes: bool = True,
+        changes: int = 0,
         max_calls: int | None = None,
         seed: int = 0,
         samples: int = 256,
@@ -234,6 +283,7 @@ class Attack:
             num_classes, features, convention: As for :class:`flipproof.SmoothedClassifier`, for a base classifier only.
             adds: Whether edges may be added.
             removes: Whether edges may be removed.
+            changes: Largest number of node labels, or of bits of the node features, that are changed beside the flips.
             max_calls: Largest number of model calls of the search, without the confirmation.
             seed: Seed of the search.
             samples: Noisy copies per candidate, of a smoothed classifier.
@@ -247,7 +297,7 @@ class Attack:
         1
         """
         graph = as_graph(graph)
-        space = Space(graph, budget, adds=adds, removes=removes)
+        space = Space(graph, budget, adds=adds, removes=removes, changes=changes)
         own = {"num_classes": num_classes, "features": features, "convention": convention}
         target = target_of(model, graph, Effort(samples, confirm_samples, alpha, seed, max_calls), label=label, **own)
         return run(self.__name__, self._search, target, space, budget, seed)
@@ -260,8 +310,8 @@ def random(target: Target, space: Space, rng: np.random.Generator) -> Best:
     ``max_calls`` sets the number of tries.
     """
     best = Best.nothing()
-    for size in range(1, space.budget + 1):
-        tries = _TRIES if target.room is None else -(-target.room // (space.budget - size + 1))
+    for size in range(1, space.size + 1):
+        tries = _TRIES if target.room is None else -(-target.room // (space.size - size + 1))
         drawn = space.draws(tries, size, rng)
         best = best.better(Best.of(drawn, target.evaluate(drawn)))
         if best.fooled:
@@ -273,7 +323,7 @@ def random(target: Target, space: Space, rng: np.random.Generator) -> Best:
 def greedy(target: Target, space: Space, rng: np.random.Generator) -> Best:
     """Flip the node pair that lowers the label's margin most, until the answer changes or the budget is spent."""
     flips, best = np.empty(0, dtype=np.int64), Best.nothing()
-    for _ in range(space.budget):
+    for _ in range(space.size):
         candidates = space.extensions(flips, rng, limit=target.room)
         outcome = target.evaluate(candidates)
         best = best.better(Best.of(candidates, outcome))
@@ -289,15 +339,14 @@ def exhaustive(target: Target, space: Space, rng: np.random.Generator) -> Best:
 
     More than a million sets are refused unless ``max_calls`` ends the search earlier.
     """
-    count = sum(comb(len(space.columns), size) for size in range(1, space.budget + 1))
-    if target.room is None and count > _MOST_SETS:
+    if target.room is None and space.count > _MOST_SETS:
         raise InputError(
-            f"the exhaustive attack tries at most {_MOST_SETS:,} sets of flips; here there are {count:,} (lower the budget, or "
-            "set max_calls)"
+            f"the exhaustive attack tries at most {_MOST_SETS:,} sets of flips; here there are {space.count:,} (lower the "
+            "budget, or set max_calls)"
         )
     best = Best.nothing()
-    for size in range(1, space.budget + 1):
-        sets = combinations(space.columns.tolist(), size)
+    for size in range(1, space.size + 1):
+        sets = space.sets(size)
         while target.room != 0 and (part := list(islice(sets, _SETS_AT_ONCE))):
             candidates = np.array(part)
             best = best.better(Best.of(candidates, target.evaluate(candidates)))
@@ -328,7 +377,7 @@ def known(target: Target, space: Space, rng: np.random.Generator) -> Best:
     nothing = np.empty((1, 0), dtype=np.int64)
     best = Best.of(nothing, target.evaluate(nothing))
     flips = target.known()
-    if not flips.size or flips.shape[1] > space.budget or not np.isin(flips, space.columns).all():
+    if not flips.size or flips.shape[1] > space.budget or not np.isin(flips, space.slots).all():
         return best
     return Best.of(flips, target.evaluate(flips)).better(best)
 
@@ -357,6 +406,7 @@ def strongest(
     convention: str | None = None,
     adds: bool = True,
     removes: bool = True,
+    changes: int = 0,
     max_calls: int | None = None,
     seed: int = 0,
     samples: int = 256,
@@ -371,7 +421,7 @@ def strongest(
     Args:
         model, graph, budget: As for every :class:`Attack`.
         attacks: Names, in order.
-        label, num_classes, features, convention, adds, removes, max_calls, seed: As for every :class:`Attack`.
+        label, num_classes, features, convention, adds, removes, changes, max_calls, seed: As for every :class:`Attack`.
         samples, confirm_samples, alpha: As for every :class:`Attack`.
     """
     options = {name: value for name, value in locals().items() if name not in ("model", "graph", "budget", "attacks")}
@@ -388,7 +438,7 @@ def strongest(
             best = result
         if best.success:
             left = best.size - 1
-        if left < 1:
+        if left < 0 or left + changes < 1:
             break
     assert best is not None
     return replace(best, budget=budget, model_calls=calls, alpha=best.alpha * len(methods))

@@ -169,6 +169,35 @@ class Certificate:
             return self.grid.reshape(*self.grid.shape[:2], -1)[:, :, 0]
         return cut_grid(up_to(self.radius, GRID_LIMIT, GRID_LIMIT))
 
+    def radius_beside(self, changes: int) -> int:
+        """Flips withstood beside any ``changes`` changed nodes, labels or bits; -1 where that is not certified."""
+        if not changes:
+            return self.radius
+        if self.node_radii is not None and changes <= self.node_radii.nodes:
+            return self.node_radii.changed
+        grid = self.joint_grid
+        return _run(grid[:, changes]) if grid.shape[1] > changes else -1
+
+    @property
+    def joint_grid(self) -> NDArray[np.bool_]:
+        """Which attacks of any so many flips with any so many changed labels or bits are withstood: ``[flips, changes]``."""
+        if self.feature_radius is None or not self.grid.size:
+            return np.zeros((0, 0), dtype=np.bool_)
+        edges = 1 if self.axes[0] == "flips" else 2
+        cells = np.argwhere(self.grid)
+        flips, changes = cells[:, :edges].sum(axis=1), cells[:, edges:].sum(axis=1)
+        shape = 1 + max(flips.max(), self.radius), 1 + max(changes.max(), self.feature_radius)
+        withstood = np.zeros(shape, dtype=np.int64)
+        np.add.at(withstood, (flips, changes), 1)
+        # with two axes there are several ways to so many: all must be withstood
+        axes = edges, self.grid.ndim - edges
+        ways = [
+            np.arange(1, size + 1) if count == 2 else np.ones(size) for size, count in zip(shape, axes, strict=True)
+        ]
+        every: NDArray[np.bool_] = withstood == np.multiply.outer(*ways)
+        every[: self.radius + 1, 0] = every[0, : self.feature_radius + 1] = True
+        return every
+
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Certificate) else NotImplemented
 
@@ -194,7 +223,9 @@ class Certificate:
         return f"<div><b>{escape(self.headline)}</b><table>{cells}</table></div>"
 
     def __str__(self) -> str:
-        more = f"{'' if self.node_radii is None else f'; {self.node_radii}'}{self._of_features}"
+        more = "" if self.node_radii is None else f"; {self.node_radii}"
+        if self.feature_radius is not None and not self.abstains:
+            more += f"; with edges untouched against any {self.feature_words}"
         if not self.alpha:
             groups = f", {self.samples} group{'s' * (self.samples != 1)}" if self.method == "voting" else ""
             return f"{self.headline} ({self.method}, with certainty{groups}){more}"
@@ -202,13 +233,10 @@ class Certificate:
         return f"{self.headline} ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, {votes}){more}"
 
     @property
-    def _of_features(self) -> str:
-        if self.feature_radius is None:
-            return ""
+    def feature_words(self) -> str:
+        """The feature radius with its noun: ``3 changed labels``."""
         kind = self.axes[-1].split()[-1][:-1]  # label or bit
-        return (
-            f"; with edges untouched against any {self.feature_radius} changed {kind}{'s' * (self.feature_radius != 1)}"
-        )
+        return f"{self.feature_radius} changed {kind}{'s' * (self.feature_radius != 1)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON."""

@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, ClassCell, Evidence, WeakSpots, cut_grid
+from flipproof.certificates.certificate import (
+    EDGE_AXES,
+    GRID_LIMIT,
+    Certificate,
+    ClassCell,
+    Evidence,
+    WeakSpots,
+    cut_grid,
+)
+from flipproof.certificates.crossed_votes import withstood
 from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, contest, price_table, priced_grid
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
@@ -32,13 +41,15 @@ class GroupVotes(Evidence):
     """The base classifier's label on each of the ``T`` sub-graphs of one graph.
 
     Attributes:
-        labels: Label of sub-graph 0, 1, ...; small unsigned integers ``[T]``.
+        labels: Label of sub-graph 0, 1, ...; small unsigned integers ``[T]``, or ``[S * T]`` for ``S`` feature groups: first
+            those with the features of group 0.
         graph: The whole graph.
         groups: The assignment of node pairs.
         num_classes: Declared classes ``C``, also those without a vote.
         hash_version: Version of the assignment that made the sub-graphs.
         prices: What is known of the price of every vote; ``None`` if the model saw the sub-graphs alone.
         differing: 1 if the model itself answers otherwise about the sub-graph on which a shortcut to it was compared with it.
+        feature_groups: Number of groups ``S`` of nodes whose features are shown together.
     """
 
     kind = "group votes"
@@ -50,13 +61,15 @@ class GroupVotes(Evidence):
     hash_version: int = HASH_VERSION
     prices: Prices | None = None
     differing: int = 0
+    feature_groups: int = 1
 
     compared = 1
 
     def __post_init__(self) -> None:
-        if self.labels.shape != (self.groups.count,) or self.labels.dtype.kind not in "iu":
+        count = self.groups.count * self.feature_groups
+        if self.labels.shape != (count,) or self.labels.dtype.kind not in "iu":
             raise InputError(
-                f"votes must be one integer per group, [{self.groups.count}]; got {self.labels.dtype} of shape "
+                f"votes must be one integer per group, [{count}]; got {self.labels.dtype} of shape "
                 f"{list(self.labels.shape)}"
             )
         outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
@@ -68,6 +81,8 @@ class GroupVotes(Evidence):
                 "(vote again, or use the version that made them)"
             )
         if self.prices is not None:
+            if self.feature_groups > 1:
+                raise InputError("votes of feature groups have no prices; got some (leave prices out)")
             self._check_prices(self.prices)
         self.labels.flags.writeable = False
 
@@ -115,7 +130,7 @@ class GroupVotes(Evidence):
 
     def attack(self) -> IntArray | None:
         """The smallest attack that changes the majority, as node pairs ``[cost, 2]``; ``None`` where prices do not tell."""
-        bought = cheapest_purchase(self)
+        bought = None if self.prices is None else cheapest_purchase(self)
         if bought is None or not bought.exact:
             return None
         flips, complete = self._known_flips(bought)
@@ -127,8 +142,8 @@ class GroupVotes(Evidence):
         ``radius`` is the number of flips that the certificate withstands. The flips succeed if all prices are exact. If not,
         those of the votes whose price is known are a candidate.
         """
-        bought = cheapest_purchase(self)
-        if self.prices is None or bought is None or radius < 0:
+        bought = None if self.prices is None else cheapest_purchase(self)
+        if bought is None or radius < 0:
             return None
         flips, complete = self._known_flips(bought)
         prices, exact = price_table(self)
@@ -189,7 +204,8 @@ class GroupVotes(Evidence):
         """The hash that made the sub-graphs."""
         own = {"num_classes": self.num_classes, "hash_version": self.hash_version}
         differing = {"differing": self.differing} if self.differing else {}
-        return {"groups": self.groups.count, "key": self.groups.key, **own, **differing}
+        crossed = {"feature_groups": self.feature_groups} if self.feature_groups > 1 else {}
+        return {"groups": self.groups.count, "key": self.groups.key, **own, **differing, **crossed}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The labels, and the prices where there are any."""
@@ -203,7 +219,7 @@ class GroupVotes(Evidence):
         groups = EdgeGroups(description["groups"], description["key"])
         prices = Prices(arrays["depths"], arrays["tried"], arrays["found"]) if "depths" in arrays else None
         numbers = description["num_classes"], description["hash_version"], prices, description.get("differing", 0)
-        return cls(arrays["labels"], graph, groups, *numbers)
+        return cls(arrays["labels"], graph, groups, *numbers, description.get("feature_groups", 1))
 
     def certify(self, *, depth: int | None = None) -> Certificate:
         """The certificate of the majority; see :func:`flipproof.certify_group_votes`."""
@@ -215,7 +231,8 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
 
     ``radius`` is the largest ``r`` such that no ``r`` flips can change the majority, given the votes and what is known of their
     prices, whatever the base classifier says about other sub-graphs. ``votes_radius`` is what the counts alone give, without a
-    look at which groups hold a pair at all; ``order`` is the largest depth to which a group was searched.
+    look at which groups hold a pair at all; ``order`` is the largest depth to which a group was searched. With several feature
+    groups, ``feature_radius`` is the number of nodes whose features may change, and the grid counts flips and changed nodes.
 
     Args:
         votes: The votes, with or without prices.
@@ -233,7 +250,10 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
     others = votes.labels != rivals[:, None]
     read = votes.depth if depth is None else min(depth, votes.depth)
     priced = votes.prices is not None and bool(votes.prices.depths.any() or len(votes.prices.ways)) and depth != 0
-    if priced:
+    axes, feature_radius, votes_radius = EDGE_AXES, None, int(leads.min()) // (2 * votes.feature_groups)
+    if votes.feature_groups > 1:
+        axes, (radius, feature_radius), grid = ("flips", "changed nodes"), *_crossed(votes)
+    elif priced:
         bought = cheapest_purchase(votes, depth=depth)
         radius = graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots)
         grid = priced_grid(votes, depth=depth)
@@ -241,8 +261,8 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
         inside = votes.groups.addable(graph) | votes.groups.removable(graph)
         # r flips take min(r, a) votes from the label and give the rival min(r, b)
         a, b = (for_label & inside).sum(), (others & inside).sum(axis=1)
-        withstood = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, graph.num_slots))
-        radius = min(int(withstood.min()), graph.num_slots)
+        flips = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, graph.num_slots))
+        radius = min(int(flips.min()), graph.num_slots)
         grid = _grid(votes, leads, for_label, others)
     return Certificate(
         label=label,
@@ -257,8 +277,27 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
         num_slots=graph.num_slots,
         grid=grid,
         order=read,
-        votes_radius=min(int(leads.min()) // 2, graph.num_slots),
+        votes_radius=min(votes_radius, graph.num_slots),
+        axes=axes,
+        feature_radius=feature_radius,
     )
+
+
+def _crossed(votes: GroupVotes) -> tuple[tuple[int, int], NDArray[np.bool_]]:
+    """Flips and changed nodes withstood, each alone, and the grid of both."""
+    graph, number = votes.graph, votes.feature_groups
+    nodes = np.bincount(votes.groups.of_nodes(graph.num_nodes, number), minlength=number) > 0
+    pairs = votes.groups.addable(graph) | votes.groups.removable(graph)
+    table = withstood(votes.labels.reshape(number, -1), votes.num_classes, nodes, pairs)
+    limits = graph.num_slots, graph.num_nodes
+    flips, changes = (
+        limit if alone.all() else int(alone.argmin()) - 1
+        for limit, alone in zip(limits, (table[:, 0], table[0]), strict=True)
+    )
+    # beyond the number of groups, an attack reaches no more
+    numbers = (np.arange(min(limit, GRID_LIMIT - 1) + 1) for limit in limits)
+    reached = (np.minimum(number, end - 1) for number, end in zip(numbers, table.shape, strict=True))
+    return (flips, changes), cut_grid(table[np.ix_(*reached)])
 
 
 def _grid(

@@ -74,6 +74,11 @@ def mean_radius(radii: IntArray) -> float:
     return float(np.maximum(radii, 0).mean())
 
 
+def median_radius(radii: IntArray) -> float:
+    """Median of the certified radii; a wrong or missing answer counts 0. One huge radius does not move it."""
+    return float(np.median(np.maximum(radii, 0)))
+
+
 def mean_radius_interval(radii: IntArray, *, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
     """Student's (approximate) interval of the average certified radius, cut at 0; ``None`` for fewer than two graphs.
 

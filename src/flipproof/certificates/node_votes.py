@@ -22,7 +22,7 @@ from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 from flipproof.noise import STREAM_VERSION, EdgeNoise, FeatureNoise
-from flipproof.noise.feature_law import FEATURE_STREAM_VERSION
+from flipproof.noise.feature_stream import FEATURE_STREAM_VERSION
 
 _OF_NOISE = ("compared", "feature_noise", "feature_checksums", "stream_version", "feature_stream_version")
 

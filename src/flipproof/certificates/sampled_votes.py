@@ -16,7 +16,7 @@ from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, FeatureNoise, SampleStream, feature_noise_from
-from flipproof.noise.feature_law import FEATURE_STREAM_VERSION, FeatureStream
+from flipproof.noise.feature_stream import FEATURE_STREAM_VERSION, FeatureStream
 
 METHODS = ("influence", "votes", "paper")
 DEFAULT_METHOD = "influence"

@@ -13,6 +13,7 @@ from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.cli.defending import chosen_data, chosen_defence, defend, num_classes, refuse_other_classes
 from flipproof.cli.options import FolderOptions, ModelDataOptions, OutputOptions, Result, WorkerOptions, add_shares
+from flipproof.defences.changed_nodes import changeable
 from flipproof.defences.defence import described
 from flipproof.engines import cores
 from flipproof.fields import option
@@ -34,6 +35,9 @@ class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOption
     JOINED = ("settings",)
 
     budget: int = option("Largest number of edge flips to try.", 5, least=0)
+    changes: int = option(
+        "Largest number of node labels, or bits of the node features, to change beside the flips.", 0, least=0
+    )
     attacks: str = option("Names joined by commas: random, greedy, exhaustive, gradient, known.", "greedy")
     samples: int = option("Number of noisy copies per candidate, where the defence samples.", 128)
     confirm_samples: int = option("Number of fresh noisy copies that confirm a success.", 10_000)
@@ -50,7 +54,9 @@ def attack(options: AttackOptions) -> Result:
     names = [name.strip() for name in options.attacks.split(",")]
     for name in names:
         by_name(name)
-    constraints = {"adds": options.adds, "removes": options.removes}
+    constraints: dict[str, int] = {"adds": options.adds, "removes": options.removes}
+    if options.changes:
+        constraints["changes"] = options.changes
     search: dict[str, Any] = {
         "samples": checked_samples(options.samples),
         "confirm_samples": checked_samples(options.confirm_samples, "confirm_samples"),
@@ -69,6 +75,8 @@ def attack(options: AttackOptions) -> Result:
     defence = chosen_defence(loaded, options.defence_values, options.defence)
     if defence is not None and not wording(defence.name).baseline:
         attacked["defended"] = defend(loaded, defence, classes, options)
+    for graph in chosen.graphs.values() if options.changes else ():
+        changeable(graph)  # refuses others
     settings = AttackSettings(
         data=chosen.dataset.name,
         data_sha256=chosen.fingerprint,
@@ -103,7 +111,9 @@ def attack(options: AttackOptions) -> Result:
 def _shown(summary: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Any]:
     from rich.table import Table
 
-    table = Table("accuracy", *(f"r = {r}" for r in range(summary["budget"] + 1)), title=f"{summary['graphs']} graphs")
+    beside = f", r flips beside up to {summary['changes']} changed labels or bits" if "changes" in summary else ""
+    head = [f"r = {r}" for r in range(summary["budget"] + 1)]
+    table = Table("accuracy", *head, title=f"{summary['graphs']} graphs{beside}")
     rows = {f"after attacks on {words[role]}": values for role, values in summary["accuracy_under_attack"].items()}
     if "certified_accuracy" in summary:
         rows[_CERTIFIED] = summary["certified_accuracy"]

@@ -24,7 +24,7 @@ from flipproof.cli.defending import (
 )
 from flipproof.cli.node_commands import certify_nodes, checked_task, is_for_nodes
 from flipproof.cli.options import ClusterOptions, FolderOptions, ModelDataOptions, Result, add_shares
-from flipproof.defences.defence import DefendedClassifier, described
+from flipproof.defences.defence import DefendedClassifier, described, feature_noise_of
 from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option, to_plain
@@ -157,8 +157,9 @@ def _remedy(defended: DefendedClassifier, request: Any, graph: Graph, radius: in
 def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None = None) -> dict[str, Any]:
     """Certified accuracy at a few radii against three attackers, with its intervals, and the average radius; plain JSON."""
     line = line or Line()
-    nodes = settings.question.get("nodes")
-    attackers = _attackers(nodes)
+    nodes, feature_noise = settings.question.get("nodes"), feature_noise_of(settings.defence_object)
+    features = None if feature_noise is None else feature_noise.changes(2)[0].name.split()[-1]
+    attackers = _attackers(nodes, features)
     columns = columns_of(rows, "predicted", "label", "method", "alpha", "samples", *attackers)
     predicted, labels, samples = columns["predicted"], columns["label"], columns["samples"]
     radii = {attackers[column][0]: right_radii(columns[column], predicted, labels) for column in attackers}
@@ -178,6 +179,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
         "abstained": sum(label is None for label in predicted),
         "average_certified_radius": mean_radius(radii["certified_accuracy"]),
         **({} if nodes is None else {"node_changes": nodes}),
+        **({} if features is None else {"changed_features": features}),
         **{key: _by_radius(shares(radii[key], RADII).tolist()) for key in radii},
         "intervals": {
             key: _by_radius(_ends([int((reached >= r).sum()) for r in RADII], len(rows)))
@@ -192,13 +194,15 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
     return summary
 
 
-def _attackers(nodes: int | None) -> dict[str, tuple[str, str]]:
-    """Columns of the table of certificates: the key in the summary, and the attacker, who may change some nodes, in words."""
+def _attackers(nodes: int | None, features: str | None) -> dict[str, tuple[str, str]]:
+    """Columns of the table of certificates: the key in the summary, and the attacker in words."""
     attackers = {column: (f"certified_accuracy{_KEYS[column]}", words) for column, words in ATTACKERS.items()}
     if nodes is not None:
         for change in NODE_CHANGES:
             words = f"{nodes} node{'s' * (nodes != 1)} {change}"
             attackers[f"{change}_nodes_radius"] = f"certified_accuracy_{change}_nodes", words
+    if features is not None:
+        attackers["feature_radius"] = "certified_accuracy_features", f"r changed {features}, no flip"
     return attackers
 
 
@@ -222,7 +226,7 @@ def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
     title = f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}graphs"
     table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
     any_flips = summary["certified_accuracy"]
-    for key, attacker in _attackers(summary.get("node_changes")).values():
+    for key, attacker in _attackers(summary.get("node_changes"), summary.get("changed_features")).values():
         if key in _ALONE and summary[key] == any_flips:  # says nothing new
             continue
         add_shares(table, attacker, summary[key].values(), summary["intervals"][key].values())
@@ -245,7 +249,8 @@ def _comparison(summary: dict[str, Any]) -> str:
     certified = summary["certified_accuracy"]
     frequent = "always naming the most frequent class"
     if blind is not None:
-        return f"a classifier that ignores edges is right on {blind:.3f} under any attack; {_reach(certified, blind)}"
+        attack = "attack" if summary.get("changed_features") is None else "attack that changes no features"
+        return f"a classifier that ignores edges is right on {blind:.3f} under any {attack}; {_reach(certified, blind)}"
     if majority is None:
         return "no label is known, so nothing can be said about accuracy"
     if summary["edge_blind"]:

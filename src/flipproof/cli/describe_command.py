@@ -23,6 +23,8 @@ from flipproof.report.wording import wording
 from flipproof.studies.search_space import Space, spaces
 from flipproof.studies.tuning import typed_command
 
+_LONE_NODES = " (in an edge list, a line with one name declares a node, which may have none)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RadiusOptions(OutputOptions):
@@ -65,6 +67,8 @@ def _lines(graphs: Dataset, summary: dict[str, Any], options: DescribeOptions) -
         f"  on average {summary['nodes']:.1f} nodes and {summary['edges']:.1f} edges; {summary['density']:.1%} of the node pairs "
         "are joined"
     )
+    alone = summary["nodes_without_edge"]
+    yield f"  {alone or 'no'} node{' has' if alone in (0, 1) else 's have'} no edge{_LONE_NODES * (not alone)}"
     yield f"  always naming the most frequent class is right on {summary['majority']:.1%}"
     yield from graphs.describe_features().splitlines()
     yield from _warnings(summary)
@@ -94,6 +98,7 @@ def described(graphs: Dataset) -> dict[str, Any]:
         "majority": float(counts.max() / len(graphs)),
         "nodes": float(sizes.mean()),
         "edges": float(edges.mean()),
+        "nodes_without_edge": int(sum((graph.degrees == 0).sum() for graph in graphs)),
         "density": float(edges.sum() / max(1, pairs.sum())),
         "nodes_quartiles": np.quantile(sizes, (0, 0.25, 0.5, 0.75, 1)).tolist(),
         "edges_quartiles": np.quantile(edges, (0, 0.25, 0.5, 0.75, 1)).tolist(),

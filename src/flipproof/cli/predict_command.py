@@ -133,6 +133,11 @@ class _Predictor:
             "class": label,
             "abstains": certificate.abstains,
             **{key: values[key] for key in (*_KEPT, *(NODE_COLUMNS if certificate.node_radii is not None else ()))},
+            **(
+                {}
+                if certificate.feature_radius is None
+                else {key: values[key] for key in ("feature_radius", "axes", "grid")}
+            ),
             "defence": described(self.defended.defence),
         }
 
@@ -144,6 +149,8 @@ class _Predictor:
         flips = f"any {radius} edge flip{'s' * (radius != 1)}" if radius else "no edge flip"
         alone = {"additions": certificate.adds_radius, "removals": certificate.removes_radius}
         more = [f"{count} if only {what}" for what, count in alone.items() if count > radius]
+        if certificate.feature_radius is not None:
+            more.append(f"{certificate.feature_words} if no edge flips")
         if certificate.node_radii is not None:
             more.append(str(certificate.node_radii))
         beside = f" ({', '.join(more)})" if more else ""

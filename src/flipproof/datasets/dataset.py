@@ -45,6 +45,9 @@ class Attribute:
         return "a number" if self.columns == 1 else f"{self.columns} numbers"
 
 
+UNNAMED = "graphs"  # the name of a data set that was given none
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Dataset(Sequence[Graph]):
     """Graphs with the names of their classes; a read-only sequence of :class:`flipproof.Graph`.
@@ -73,7 +76,7 @@ class Dataset(Sequence[Graph]):
         graphs: Iterable[Any],
         *,
         class_names: Iterable[str] | None = None,
-        name: str = "graphs",
+        name: str = UNNAMED,
         attributes: Iterable[Attribute] = (),
         remarks: Iterable[str] = (),
     ) -> None:

@@ -105,7 +105,7 @@ def split_nodes(task: NodeTask, *, train: int = 20, validation: int = 20, seed: 
 
 
 def citation(path: str | os.PathLike[str]) -> NodeTask:
-    """A citation network: an npz file (or the folder of one), or a folder of PyG's ``Planetoid``.
+    """A citation network; ``path`` is an npz file (or the folder of one), or a folder of PyG's ``Planetoid``.
 
     The file holds ``num_nodes``, ``edges [m, 2]``, ``labels``, ``class_names`` and binary attributes as a CSR matrix:
     ``attr_indptr``, ``attr_indices`` and ``num_attributes``. A ``Planetoid`` folder is ``ROOT/NAME`` with ``raw`` or

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import NODE_CHANGES, Certificate, NodeRadii
 from flipproof.errors import InputError
@@ -86,7 +87,7 @@ def _as_seen(local: DefendedClassifier, graph: Graph) -> Graph:
         )
     if features is None or not hook.reads_own:
         return graph.replaced(node_features=None)
-    if not ((features == 1).sum(axis=1) == 1).all() or not np.isin(features, (0, 1)).all():
+    if not are_labels(features):
         raise InputError(
             "changes of nodes must be listed, and node features that are not labels (one 1 in each row, and 0) have no list; "
             "got other features (leave nodes out, or use labels as node features)"
@@ -115,10 +116,40 @@ def changed_graphs(graph: Graph, change: str) -> Iterator[Graph]:
         for row in np.eye(features.shape[1], dtype=features.dtype):
             yield graph.replaced(num_nodes=number + 1, node_features=np.concatenate([features, row[None]]))
     else:
-        for node, label in zip(*np.nonzero(features == 0), strict=True):
-            after = features.copy()
-            after[node] = np.arange(features.shape[1]) == label
-            yield graph.replaced(node_features=after)
+        yield from (with_changes(graph, entry) for entry in np.flatnonzero(features == 0)[:, None])
+
+
+def are_labels(features: NDArray[Any]) -> bool:
+    """Whether node features are labels: one 1 in each row, and 0."""
+    return bool(np.isin(features, (0, 1)).all() and (features.sum(axis=1) == 1).all())
+
+
+def changeable(graph: Graph) -> NDArray[np.bool_]:
+    """The cells of the node features that a change can name, ``[n, d]``: another label of a node, or any bit.
+
+    >>> changeable(Graph(2, [], [[1, 0, 0], [0, 1, 0]])).astype(int).tolist()
+    [[0, 1, 1], [1, 0, 1]]
+    """
+    features = graph.node_features
+    if features is None or not np.isin(features, (0, 1)).all():
+        raise InputError(
+            f"changes need node features that are labels or bits, 0 and 1 alone; got {'none' if features is None else 'others'} "
+            "(leave changes out)"
+        )
+    return features == 0 if are_labels(features) else np.ones(features.shape, dtype=np.bool_)
+
+
+def with_changes(graph: Graph, entries: IntArray) -> Graph:
+    """The graph after changes of these entries of its node features, row by row: new labels of nodes, or bits that flip."""
+    if graph.node_features is None or not len(entries):
+        return graph
+    features = graph.node_features.copy()
+    node, column = np.divmod(entries, features.shape[1])
+    if are_labels(features):
+        features[node] = np.eye(features.shape[1])[column]
+    else:
+        features[node, column] = 1 - features[node, column]
+    return graph.replaced(node_features=features)
 
 
 def number_of_changes(nodes: int, kinds: int, changes: int) -> int:

@@ -11,6 +11,7 @@ defence; each defence has a thin subclass with its own arguments. :func:`ask_all
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -29,6 +30,7 @@ from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
+from flipproof.graphs.conversions import UnusedEdgeFields
 from flipproof.noise import EdgeNoise, FeatureNoise
 from flipproof.progress import note, progress, watched
 
@@ -52,6 +54,9 @@ class Request:
     def other_readings(self) -> dict[str, dict[str, Any]]:
         """The same for other methods at the same level, by method; for comparison."""
         return {}
+
+    def refuse(self, defence: Any) -> None:
+        """Refuse a defence that cannot answer this request."""
 
     def fits(self, evidence: Any) -> bool:
         """Whether evidence answers this request."""
@@ -84,18 +89,13 @@ class Defence(ABC):
         """Random changes such as the model will meet: what it is tried on, and what a batch is reckoned to cost."""
         return _STILL
 
-    @property
-    def feature_noise(self) -> FeatureNoise | None:
-        """Noise on the graph's own node features, beside that on edges."""
-        return None
-
     def features(self, model: Any, features: Any) -> Any:
         """The node features that the model is shown if a user asks for these; refuses a model that cannot be defended so."""
         return features
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
         """Refuse, before any long work, what would make a certificate false or asking fail; by default by trying the model."""
-        classifier.guard.check(graphs, self.trial_noise)
+        classifier.check_model(graphs)
 
     @abstractmethod
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Evidence:
@@ -127,6 +127,25 @@ _STILL = EdgeNoise(add=0, remove=0)
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
 
 Progress = bool | Callable[[int, int], None]
+
+
+def hides_features(defence: Defence) -> bool:
+    """Whether the defence divides node features into groups, so that certificates cover changes of them."""
+    return bool(getattr(defence, "feature_groups", 1) > 1)
+
+
+def tried_on(defence: Defence, graph: Graph) -> Graph:
+    """The graph that a model is tried on and its path chosen by: node features that an attacker can change are hidden."""
+    features = graph.node_features
+    if features is None or not hides_features(defence):
+        return graph
+    return graph.replaced(node_features=np.zeros_like(features))
+
+
+def feature_noise_of(defence: Defence) -> FeatureNoise | None:
+    """Noise on the graphs' own node features, of a defence that has some."""
+    noise: FeatureNoise | None = getattr(defence, "feature_noise", None)
+    return noise
 
 
 def described(defence: Defence) -> dict[str, Any]:
@@ -175,7 +194,7 @@ class DefendedClassifier:
             raise InputError(
                 f"{type(self).__name__} has its own defence; got {defence!r} (leave it out, or use another classifier)"
             )
-        self.model, self.defence = unwrapped(model), defence
+        self.model, self.defence, self.edge_features = unwrapped(model), defence, edge_features
         self.derived: Any = None  # what the defence has made of the model since it checked it last
         features = defence.features(self.model, features)
         number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
@@ -192,7 +211,7 @@ class DefendedClassifier:
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
             edge_features=edge_features,
-            feature_noise=defence.feature_noise,
+            feature_noise=feature_noise_of(defence),
         )
         hook = getattr(self.classifier, "features", None)
         if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
@@ -200,7 +219,7 @@ class DefendedClassifier:
                 f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
                 '(None for the graph\'s own, or "constant")'
             )
-        if defence.feature_noise is not None and not self.classifier.reads_own_features:
+        if feature_noise_of(defence) is not None and not self.classifier.reads_own_features:
             raise InputError(
                 f"feature_noise changes the graph's own node features, which the model does not see; got features="
                 f'{getattr(hook, "spec", None)!r} (pass features="own", or leave feature_noise out)'
@@ -210,9 +229,24 @@ class DefendedClassifier:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.model).__name__}, {self.defence}, num_classes={self.num_classes})"
 
+    def graph_of(self, graph: Any) -> Graph:
+        """The graph, from any form that the library accepts; see :meth:`graphs_of`."""
+        return self._converted(as_graph, graph)
+
+    def graphs_of(self, graphs: Iterable[Any]) -> list[Graph]:
+        """The graphs, from any form; where ``edge_features`` are made, nobody misses those that are stored."""
+        return self._converted(as_graphs, graphs)
+
+    def _converted(self, convert: Callable[[Any], Any], value: Any) -> Any:
+        if self.edge_features is None:
+            return convert(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnusedEdgeFields)
+            return convert(value)
+
     def predict(self, graph: Any) -> int | None:
         """The defended classifier's answer, or ``None`` where it abstains."""
-        return self.defence.answer(self, as_graph(graph))
+        return self.defence.answer(self, self.graph_of(graph))
 
     def predict_all(
         self,
@@ -223,13 +257,13 @@ class DefendedClassifier:
         engine: Engine | None = None,
     ) -> list[int | None]:
         """The answer for each graph, in their order; the arguments are those of :meth:`certify_all`."""
-        members, where = as_graphs(graphs), engine or self.engine(workers)
+        members, where = self.graphs_of(graphs), engine or self.engine(workers)
         answers = where.run(lambda task: self.defence.answer(self, task[1]), enumerate(members))
         return _in_order("asking", ((index, answer) for (index, _), answer in answers), len(members), progress)
 
     def explain(self, graph: Any, *, seed: int | None = None) -> Certificate:
         """See :func:`flipproof.explain`."""
-        member, chosen = as_graph(graph), self.effective()
+        member, chosen = self.graph_of(graph), self.effective()
         request = from_plain(chosen.defence.request, {"seed": seed})
         evidence = chosen._evidence(member, request)
         certificate: Certificate = request.read(evidence)
@@ -237,7 +271,7 @@ class DefendedClassifier:
 
     def certify(self, graph: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
-        return self._certificate(as_graph(graph), self.defence.request())
+        return self._certificate(self.graph_of(graph), self.defence.request())
 
     def certify_all(
         self,
@@ -256,7 +290,7 @@ class DefendedClassifier:
             engine: Where the work is done, instead of ``workers``; see :mod:`flipproof.engines`.
         """
         request = self.defence.request()
-        return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
+        return self._certificates(self.graphs_of(graphs), request, progress=progress, workers=workers, engine=engine)
 
     def _certificate(self, graph: Graph, request: Any) -> Certificate:
         chosen = self.effective()
@@ -288,9 +322,10 @@ class DefendedClassifier:
     def effective(self) -> DefendedClassifier:
         """The classifier itself; around a model that sees no edges, the one that is certified at every radius.
 
-        Under noise on features it is the classifier itself: the other one knows of no attack on features.
+        If certificates cover features it is the classifier itself: the other one knows of no attack on features.
         """
-        if not self.classifier.edge_blind or self.defence.edge_blind or self.defence.feature_noise is not None:
+        covers_features = feature_noise_of(self.defence) is not None or hides_features(self.defence)
+        if not self.classifier.edge_blind or self.defence.edge_blind or covers_features:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
 
@@ -305,13 +340,29 @@ class DefendedClassifier:
 
         :func:`ask_all` tries it on each of the others.
         """
+        if request is not None:
+            request.refuse(self.defence)
         if self._tries_every_graph:
-            self.guard.check(graphs, self.defence.trial_noise, first=_TRIED_FIRST)
+            self.check_model(graphs, first=_TRIED_FIRST)
         else:
             self.check(graphs, request)
 
+    def check_model(self, graphs: Sequence[Graph], *, first: int | None = None) -> None:
+        """Refuse graphs or model; the model is tried on the ``first`` graphs, by default on all."""
+        own = self.classifier.reads_own_features and all(graph.node_features is not None for graph in graphs)
+        if hides_features(self.defence) and not own:
+            raise InputError(
+                "feature_groups needs a model that reads the graphs' own node features; got none (give graphs node_features, or "
+                "leave feature_groups out)"
+            )
+        self.guard.check_features(graphs)
+        self.guard.check_model(
+            [tried_on(self.defence, graph) for graph in graphs], self.defence.trial_noise, first=first
+        )
+
     def try_on(self, graph: Graph) -> None:
         """Try the model on a graph on which :meth:`check_ahead` has not tried it; refuses as :meth:`check` does."""
+        graph = tried_on(self.defence, graph)
         if self._tries_every_graph and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
             self.guard.passed(graph)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from flipproof.defences.target import AnswersTarget, Effort, Outcome
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import option
-from flipproof.graphs import Graph, IntArray, as_graph, as_graphs, pairs_of_slots
+from flipproof.graphs import Graph, IntArray, pairs_of_slots
 
 if TYPE_CHECKING:
     from flipproof.models.local_network import Local as Network
@@ -198,7 +198,7 @@ class LocalClassifier(DefendedClassifier):
             per_node: Largest number of flips at one node to look at; by default as many as are cheap.
             nodes: Number of nodes that an attacker can remove, add or relabel beside the flips.
         """
-        return self._certificate(as_graph(graph), LocalRequest(per_node, nodes))
+        return self._certificate(self.graph_of(graph), LocalRequest(per_node, nodes))
 
     def certify_all(
         self,
@@ -212,7 +212,7 @@ class LocalClassifier(DefendedClassifier):
     ) -> list[Certificate]:
         """As :meth:`certify`, for each graph in order; see also :meth:`DefendedClassifier.certify_all`."""
         request = LocalRequest(per_node, nodes)
-        return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
+        return self._certificates(self.graphs_of(graphs), request, progress=progress, workers=workers, engine=engine)
 
 
 def _checked_network(model: Any, defence: Local) -> Network:
@@ -357,10 +357,18 @@ class LocalTarget(AnswersTarget):
 
     def __init__(self, local: DefendedClassifier, graph: Graph, effort: Effort) -> None:
         super().__init__(local, graph, effort)
-        self._node_set = nodes = _NodeSet(local, graph)
         self._pairs = pairs_of_slots(graph.slots, graph.num_nodes)
-        self._counts = count_neighbours(graph.edges, nodes.kinds, nodes.num_kinds)
+        self._look()
+
+    def _look(self) -> None:
+        self._node_set = nodes = _NodeSet(self.defended, self.graph)
+        self._counts = count_neighbours(self.graph.edges, nodes.kinds, nodes.num_kinds)
         self._votes = nodes.scores(nodes.kinds, self._counts)
+
+    def seeing(self, graph: Graph) -> Self:
+        target = super().seeing(graph)
+        target._look()
+        return target
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         nodes, n = self._node_set, self.graph.num_nodes

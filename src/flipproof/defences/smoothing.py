@@ -25,12 +25,20 @@ from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype
+from flipproof.defences.defence import (
+    Defence,
+    DefendedClassifier,
+    Progress,
+    Request,
+    Run,
+    feature_noise_of,
+    label_dtype,
+)
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import Option, Parts, option
-from flipproof.graphs import Graph, as_graph, as_graphs
+from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream, feature_noise_from, keyed_draws
 from flipproof.noise.feature_law import checked_feature_noise
 
@@ -231,7 +239,7 @@ class SmoothedClassifier(DefendedClassifier):
     @property
     def feature_noise(self) -> FeatureNoise | None:
         """The random changes of node features, if there are any."""
-        return self.defence.feature_noise
+        return feature_noise_of(self.defence)
 
     def certify(
         self,
@@ -255,7 +263,7 @@ class SmoothedClassifier(DefendedClassifier):
             method: ``"influence"``, ``"votes"`` or ``"paper"``.
             seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
         """
-        return self._certificate(as_graph(graph), Sampling(samples, alpha, False, method, seed))
+        return self._certificate(self.graph_of(graph), Sampling(samples, alpha, False, method, seed))
 
     def certify_all(
         self,
@@ -274,7 +282,7 @@ class SmoothedClassifier(DefendedClassifier):
 
         ``progress``, ``workers`` and ``engine``: see :meth:`DefendedClassifier.certify_all`.
         """
-        members = as_graphs(graphs)
+        members = self.graphs_of(graphs)
         request = Sampling(samples, alpha, simultaneous, method, seed, graphs=max(1, len(members)))
         return self._certificates(members, request, progress=progress, workers=workers, engine=engine)
 
@@ -285,11 +293,11 @@ class SmoothedClassifier(DefendedClassifier):
         """
         if self.effective() is not self:
             return self.effective().predict(graph)
-        return leader(self._evidence(as_graph(graph), Sampling(samples, alpha, seed=seed)), alpha)
+        return leader(self._evidence(self.graph_of(graph), Sampling(samples, alpha, seed=seed)), alpha)
 
     def sample(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> Votes:
         """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them."""
-        votes: Votes = self._evidence(as_graph(graph), Sampling(samples, seed=seed))
+        votes: Votes = self._evidence(self.graph_of(graph), Sampling(samples, seed=seed))
         return votes
 
     def certify_nodes(
@@ -319,7 +327,7 @@ class SmoothedClassifier(DefendedClassifier):
         """
         if method != "votes":
             raise InputError(f'method must be "votes" for nodes; got {method!r} (influence and paper are for graphs)')
-        known = as_graph(graph)
+        known = self.graph_of(graph)
         chosen = checked_nodes(nodes, known.num_nodes)
         return self.sample_nodes(known, samples=samples, seed=seed).certificates(
             chosen, alpha=checked_alpha(alpha), simultaneous=simultaneous
@@ -329,7 +337,7 @@ class SmoothedClassifier(DefendedClassifier):
         """The model's votes for every node on noisy copies of a graph; ``certificates`` reads certificates off them."""
         from flipproof.defences.node_smoothing import NodeSampling
 
-        votes: NodeVotes = self.for_nodes._evidence(as_graph(graph), NodeSampling(samples, seed=seed))
+        votes: NodeVotes = self.for_nodes._evidence(self.graph_of(graph), NodeSampling(samples, seed=seed))
         return votes
 
     @cached_property
@@ -337,4 +345,4 @@ class SmoothedClassifier(DefendedClassifier):
         """The same model and noise as a classifier of single nodes."""
         from flipproof.defences.node_smoothing import NodeSmoothing
 
-        return DefendedClassifier(self.model, NodeSmoothing(self.noise, self.defence.feature_noise), **self._for_nodes)
+        return DefendedClassifier(self.model, NodeSmoothing(self.noise, self.feature_noise), **self._for_nodes)

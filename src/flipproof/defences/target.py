@@ -1,19 +1,22 @@
 """What is attacked, the model itself or a defence around it, as a batched margin over sets of flips.
 
-A set of flips is a row of positions, each once; -1 fills up shorter rows. Position ``i`` is ``graph.slots[i]``.
+A set of flips is a row of positions, each once; -1 fills up shorter rows. Position ``i`` is ``graph.slots[i]``, and position
+``N + i`` the change of entry ``i`` of the node features, row by row: a node's new label, or a bit that flips.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
+from flipproof.defences.changed_nodes import with_changes
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise import EdgeNoise, NoisyBatch, keyed_draws, noisy_states
@@ -64,7 +67,9 @@ class Target(ABC):
     alpha: float = 0.0  # probability with which a false success is confirmed; 0 where nothing is sampled
 
     def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        self.defended, self.graph, self.max_calls = defended, graph, effort.max_calls
+        self.defended, self.graph, self.max_calls = copy.copy(defended), graph, effort.max_calls
+        self.defended.guard = defended.guard.trusting()
+        self._features = self.features_of(graph)
         noise = defended.defence.trial_noise
         self.classifier = defended.classifier.suited(graph, noise)
         self.classifier.prepare()
@@ -92,16 +97,33 @@ class Target(ABC):
     def evaluate(self, flips: IntArray) -> Outcome:
         flips = flips if self.room is None else flips[: self.room]
         self.calls += self.cost * len(flips)
-        size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * self.cost))
-        parts = [_NOTHING]
-        for start in range(0, len(flips), size):
-            part = flips[start : start + size]
-            states = np.repeat(self.graph.slot_states[None], len(part), axis=0)
-            row, place = np.nonzero(part >= 0)
-            states[row, part[row, place]] ^= True
-            parts.append(self._evaluate(states))
-        names = ("margins", "guides", "fooled")
-        return Outcome(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        pairs, parts, places = self.graph.num_slots, [_NOTHING], [np.zeros(0, dtype=np.int64)]
+        size = max(1, _MOST_ENTRIES // max(1, pairs * self.cost))
+        entries = np.sort(
+            np.pad(np.where(flips < pairs, -1, flips - pairs), ((0, 0), (0, 1)), constant_values=-1), axis=1
+        )
+        kinds, kind = np.unique(entries, axis=0, return_inverse=True)
+        for number, changes in enumerate(kinds):
+            target, rows = self.changed(changes[changes >= 0]), np.flatnonzero(kind.ravel() == number)
+            for start in range(0, len(rows), size):
+                part = flips[rows[start : start + size]]
+                states = np.repeat(self.graph.slot_states[None], len(part), axis=0)
+                row, place = np.nonzero((part >= 0) & (part < pairs))
+                states[row, part[row, place]] ^= True
+                parts.append(target._evaluate(states))
+            places.append(rows)
+        names, order = ("margins", "guides", "fooled"), np.argsort(np.concatenate(places))
+        return Outcome(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))
+
+    def changed(self, entries: IntArray) -> Self:
+        """The same target on the graph after changes of these entries of its node features."""
+        return self.seeing(with_changes(self.graph, entries)) if len(entries) else self
+
+    def seeing(self, graph: Graph) -> Self:
+        """The same target on a graph with the same edges and other node features."""
+        target = copy.copy(self)
+        target.graph, target._features = graph, self.features_of(graph)
+        return target
 
     def known(self) -> IntArray:
         """Sets of flips that the defence itself came across and that should succeed, ``[K, d]``; none by default."""
@@ -120,12 +142,15 @@ class Target(ABC):
     @abstractmethod
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome: ...
 
-    def features(self, first: int, count: int) -> NDArray[Any] | None:
-        """The node features of ``count`` copies from number ``first`` on; the graph's own where they are not under noise."""
-        return self.graph.node_features
+    def features_of(self, graph: Graph) -> NDArray[Any] | None:
+        """The node features of a graph in every copy, ``[S, n, d]``; ``None`` where all copies show them as they are."""
+        return None
 
     def batch(self, states: NDArray[np.bool_], first: int = 0) -> NoisyBatch:
-        fixed, x = self.graph.frozen_edge_slots, self.features(first, len(states))
+        """Graphs with these states; their node features are those of the copies from number ``first`` on."""
+        fixed, x = self.graph.frozen_edge_slots, self.graph.node_features
+        if self._features is not None:
+            x = self._features[np.arange(first, first + len(states)) % self.cost]
         return NoisyBatch(self.graph.num_nodes, len(states), x, self.graph.slots, fixed, states, None)
 
     def logits(self, states: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -171,7 +196,7 @@ class CopiesTarget(Target):
                 f"({remedy})"
             )
         defended.check([graph])
-        self.cost, self.defended = copies, defended
+        self.cost = copies
         self.if_empty, self.if_edge = self._copies(graph)
         super().__init__(defended, graph, effort)
 
@@ -202,7 +227,6 @@ class SmoothedTarget(CopiesTarget):
     """
 
     relaxed = 32
-    _features: NDArray[Any] | None = None  # of every copy, under noise
 
     def __init__(self, defended: DefendedClassifier, graph: Graph, noise: EdgeNoise, effort: Effort) -> None:
         self.noise, self.confirm_samples = noise, checked_samples(effort.confirm_samples)
@@ -212,16 +236,12 @@ class SmoothedTarget(CopiesTarget):
 
     def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         draws = keyed_draws("attack noise", self.seed, 0, (self.cost, graph.num_slots))
-        feature_noise = self.defended.defence.feature_noise
-        if feature_noise is not None:
-            self._features = feature_noise.stream(graph, seed=self.seed).shown(0, self.cost)[0]
         empty = np.zeros(draws.shape, dtype=np.bool_)
         return noisy_states(empty, draws, self.noise), noisy_states(~empty, draws, self.noise)
 
-    def features(self, first: int, count: int) -> NDArray[Any] | None:
-        if self._features is None:
-            return super().features(first, count)
-        return self._features[np.arange(first, first + count) % self.cost]
+    def features_of(self, graph: Graph) -> NDArray[Any] | None:
+        noise = getattr(self.defended.defence, "feature_noise", None)
+        return None if noise is None else noise.stream(graph, seed=self.seed).shown(0, self.cost)[0]
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         own = counts[:, self.label]

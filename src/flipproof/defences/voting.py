@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.group_votes import GroupVotes, certify_group_votes
+from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.checks import checked_integer
 from flipproof.classifiers import DEFAULT_MEMORY, Classifier
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype, tried_on
 from flipproof.defences.target import CopiesTarget, Effort
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import Option, Parts, option
-from flipproof.graphs import Graph, IntArray, as_graph, as_graphs, slots_of_pairs
+from flipproof.graphs import Graph, IntArray, slots_of_pairs
 from flipproof.noise import EdgeNoise, keyed_draws
 from flipproof.noise.groups import EdgeGroups
 
@@ -95,7 +95,7 @@ class PriceSearch(Request):
     def next_levels(self, votes: GroupVotes) -> list[Level]:
         """The sets of flips to try next; nothing if the radius is decided or may not be looked into further."""
         graph, total = votes.graph, len(votes)
-        if self.depth == 0 or total > MOST_PRICED:
+        if self.depth == 0 or total > MOST_PRICED or votes.feature_groups > 1:
             return []
         left = _MOST_CALLS
         if self.calls is not None:
@@ -120,6 +120,13 @@ class PriceSearch(Request):
             chosen.append(level)
             sets, left = sets + level.stop - level.start, left - whole
         return chosen
+
+    def refuse(self, defence: Any) -> None:
+        if self.depth and defence.feature_groups > 1:
+            raise InputError(
+                f"feature_groups = {defence.feature_groups} counts votes and knows no prices; got depth {self.depth} (leave "
+                "depth out, or feature_groups)"
+            )
 
     def fits(self, evidence: Any) -> bool:
         return isinstance(evidence, GroupVotes) and not self.next_levels(evidence)
@@ -233,6 +240,21 @@ _GROUPS = Parts(
 )
 
 
+_FEATURE_GROUPS = Parts(
+    (
+        Option(
+            "feature_groups",
+            int,
+            "Number of groups of nodes, for voting; each sub-graph shows the node features of one. 1 shows all.",
+            least=1,
+        ),
+    ),
+    plain=lambda count: {"feature_groups": count} if count > 1 else {},
+    made=lambda values: values.get("feature_groups", 1),
+    stored=("feature_groups",),
+)
+
+
 @dataclass(frozen=True)
 class Voting(Defence):
     """Ask about hashed sub-graphs, and let them vote."""
@@ -242,6 +264,11 @@ class Voting(Defence):
     request = PriceSearch
 
     groups: EdgeGroups = option(parts=_GROUPS)
+    feature_groups: int = option(default=1, parts=_FEATURE_GROUPS)
+
+    def __post_init__(self) -> None:
+        most = 2**16 // self.groups.count  # sub-graphs
+        checked_integer(self.feature_groups, "feature_groups", 1, most, "for instance 3; 1 shows all node features")
 
     @property
     def trial_noise(self) -> EdgeNoise:
@@ -257,21 +284,25 @@ class Voting(Defence):
         return priced
 
     def votes(self, classifier: DefendedClassifier, graph: Graph) -> GroupVotes:
-        base, total = classifier.classifier.suited(graph, self.trial_noise), self.groups.count
+        base, count = classifier.classifier.suited(tried_on(self, graph), self.trial_noise), self.groups.count
         base.prepare()
-        size = base.batch_size(graph, self.trial_noise)
+        size, total = base.batch_size(graph, self.trial_noise), count * self.feature_groups
         # one sub-graph is asked about again, alone: a guard against models whose answers depend on the batch
         again = int(keyed_draws(f"alone {graph.topology}", self.groups.key % 2**63, total, (1,))[0]) % total
         labels, differing = [], 0
-        for start in range(0, total, size):
-            batch = self.groups.batch(graph, start, min(start + size, total))
-            labels.append(base.labels(batch))
-            if start <= again < start + size:
-                compared = batch, labels[-1], np.array([again - start])
-                base.recheck(*compared)
-                differing = base.differing(*compared)
+        for number, shown in enumerate(self.groups.shown(graph, self.feature_groups)):
+            for start in range(0, count, size):
+                batch, place = self.groups.batch(shown, start, min(start + size, count)), again - number * count - start
+                labels.append(base.labels(batch))
+                if 0 <= place < batch.size:
+                    compared = batch, labels[-1], np.array([place])
+                    base.recheck(*compared)
+                    differing = base.differing(*compared)
         kept = np.concatenate(labels).astype(label_dtype(classifier.num_classes))
-        return GroupVotes(kept, graph, self.groups, classifier.num_classes, differing=differing)
+        return self._evidence(kept, graph, classifier.num_classes, differing=differing)
+
+    def _evidence(self, labels: Any, graph: Graph, num_classes: int, **rest: Any) -> GroupVotes:
+        return GroupVotes(labels, graph, self.groups, num_classes, feature_groups=self.feature_groups, **rest)
 
     def flips(self, classifier: DefendedClassifier, graph: Graph, levels: tuple[Level, ...]) -> list[IntArray]:
         base = classifier.classifier.suited(graph, self.trial_noise)
@@ -283,19 +314,18 @@ class Voting(Defence):
         return int(self.votes(classifier, graph).counts.argmax())
 
     def made(self, evidence: Any, num_classes: int) -> bool:
-        return super().made(evidence, num_classes) and evidence.groups == self.groups
+        same = super().made(evidence, num_classes) and evidence.groups == self.groups
+        return same and evidence.feature_groups == self.feature_groups
 
     def best(self, graph: Graph, request: PriceSearch, num_classes: int) -> Certificate | None:
-        if request.depth is None:
+        if request.depth is None and self.feature_groups == 1:
             return None
-        count = self.groups.count
-        prices = Prices.none(count)
-        if count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
-            prices = Prices(prices.depths + request.depth, prices.tried, prices.ways)
+        count, depth = self.groups.count * self.feature_groups, request.depth or 0
+        prices = None if self.feature_groups > 1 else Prices.none(count)
+        if prices is not None and count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
+            prices = Prices(prices.depths + depth, prices.tried, prices.ways)
         labels = np.zeros(count, dtype=label_dtype(num_classes))
-        return certify_group_votes(
-            GroupVotes(labels, graph, self.groups, num_classes, prices=prices), depth=request.depth
-        )
+        return self._evidence(labels, graph, num_classes, prices=prices).certify(depth=request.depth)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> VotingTarget:
         return VotingTarget(self, classifier, graph, effort)
@@ -309,6 +339,8 @@ class VotingClassifier(DefendedClassifier):
     Args:
         model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, :func:`flipproof.train_voting`.
         groups: Number of groups ``T``, or the :class:`flipproof.EdgeGroups` themselves; one is the model itself.
+        feature_groups: Number of groups ``S`` of nodes. Each of ``S T`` sub-graphs shows the node features of one group and zeros
+            at all other nodes, so that the certificate covers changed node features too: ``feature_radius`` and ``grid``.
         num_classes, features, convention, trust_features, memory, edge_features: See
             :class:`flipproof.defences.defence.DefendedClassifier`; features are computed on every *sub-graph*.
 
@@ -332,6 +364,7 @@ class VotingClassifier(DefendedClassifier):
         model: Any,
         groups: int | EdgeGroups,
         *,
+        feature_groups: int = 1,
         num_classes: int | None = None,
         features: Any = None,
         convention: str | None = None,
@@ -339,7 +372,7 @@ class VotingClassifier(DefendedClassifier):
         memory: int = DEFAULT_MEMORY,
         edge_features: Callable[[Any, Any], Any] | None = None,
     ) -> None:
-        defence = Voting(groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups))
+        defence = Voting(groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups), feature_groups)
         options = (num_classes, features, convention, trust_features, memory, edge_features)
         super().__init__(model, defence, *options)
 
@@ -357,7 +390,7 @@ class VotingClassifier(DefendedClassifier):
             calls: Largest number of model calls per graph, 4,096 by default, or any number if ``depth`` is given. Sets of flips
                 of one size in a group are tried only if all of them fit.
         """
-        return self._certificate(as_graph(graph), PriceSearch(depth, calls))
+        return self._certificate(self.graph_of(graph), PriceSearch(depth, calls))
 
     def certify_all(
         self,
@@ -371,7 +404,7 @@ class VotingClassifier(DefendedClassifier):
     ) -> list[Certificate]:
         """As :meth:`certify`, for each graph in order; see also :meth:`DefendedClassifier.certify_all`."""
         where: dict[str, Any] = {"progress": progress, "workers": workers, "engine": engine}
-        return self._certificates(as_graphs(graphs), PriceSearch(depth, calls), **where)
+        return self._certificates(self.graphs_of(graphs), PriceSearch(depth, calls), **where)
 
     def vote(self, graph: Any) -> GroupVotes:
         """The model's label on every sub-graph."""
@@ -382,7 +415,7 @@ class VotingClassifier(DefendedClassifier):
 
         ``purchase()`` of the result says what an attacker would buy, and ``attack()`` which pairs that attacker would flip.
         """
-        votes: GroupVotes = self._evidence(as_graph(graph), PriceSearch(depth, calls))
+        votes: GroupVotes = self._evidence(self.graph_of(graph), PriceSearch(depth, calls))
         return votes
 
 
@@ -390,12 +423,20 @@ class VotingTarget(CopiesTarget):
     """The majority over hashed sub-graphs: copy ``t`` keeps the edges of group ``t``. Exact; ties go to the smaller label."""
 
     def __init__(self, voting: Voting, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        self.voting, count = voting, voting.groups.count
+        self.voting, count = voting, voting.groups.count * voting.feature_groups
         super().__init__(defended, graph, effort, copies=count, what="groups", remedy="attack smaller graphs")
 
     def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        kept = self.voting.groups.of_slots(graph.slots, graph.num_nodes) == np.arange(self.cost)[:, None]
+        groups = self.voting.groups
+        kept = groups.of_slots(graph.slots, graph.num_nodes) == np.arange(self.cost)[:, None] % groups.count
         return np.zeros_like(kept), kept
+
+    def features_of(self, graph: Graph) -> NDArray[Any] | None:
+        groups, number = self.voting.groups, self.voting.feature_groups
+        if number == 1:
+            return None
+        shown = [np.array(part.node_features) for part in groups.shown(graph, number)]
+        return np.stack(shown).repeat(groups.count, axis=0)
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label

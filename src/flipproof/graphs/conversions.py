@@ -9,6 +9,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from copy import copy
+from itertools import takewhile
+from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -149,14 +151,21 @@ def undirected_pairs(rows: NDArray[Any], columns: NDArray[Any], num_nodes: int) 
     return np.stack([rows, columns], axis=1)
 
 
+class UnusedEdgeFields(UserWarning):
+    """What stands at the edges of a graph is left out."""
+
+
 def warn_of_edge_fields(where: str, fields: list[str], remedy: str) -> None:
-    """Say that what stands at edges is left out."""
+    """Say that what stands at edges is left out; the warning points to the user's line."""
     if fields:
+        package = f"{__package__.partition('.')[0]}."
+        frames = takewhile(lambda one: one[0].f_globals.get("__name__", "").startswith(package), walk_stack(None))
         warnings.warn(
             f"{', '.join(fields)} of {where} {'is' if len(fields) == 1 else 'are'} not used: an edge that the noise adds has "
             "none, and a certified model must not tell it apart (make edge features from the two end nodes with "
             f"edge_features=function, or {remedy})",
-            stacklevel=4,
+            UnusedEdgeFields,
+            stacklevel=1 + len(list(frames)),
         )
 
 

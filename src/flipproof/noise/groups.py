@@ -9,13 +9,14 @@ the graph, its edges or its size. With ``u < v``, all arithmetic on unsigned 64-
     x = x ^ (x >> 31)                                  (SplitMix64)
     group = ((x >> 32) * T) >> 32
 
-so every group gets a share ``1 / T`` of the pairs, to within 2**-32, on every machine.
+so every group gets a share ``1 / T`` of the pairs, to within 2**-32, on every machine. Nodes are divided into feature groups by
+the same hash, with ``u = v``, which no pair has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -63,6 +64,17 @@ class EdgeGroups:
     def of_slots(self, slots: IntArray, num_nodes: int) -> IntArray:
         """The same as :meth:`of_pairs`, for slot numbers of a graph with ``num_nodes`` nodes."""
         return self.of_pairs(pairs_of_slots(slots, num_nodes))
+
+    def of_nodes(self, num_nodes: int, count: int) -> IntArray:
+        """The feature group ``0..count-1`` of every node: the group, among so many, of the pair of the node with itself."""
+        return replace(self, count=count).of_pairs(np.arange(num_nodes).repeat(2).reshape(-1, 2))
+
+    def shown(self, graph: Graph, count: int) -> list[Graph]:
+        """The graph with the node features of each of ``count`` feature groups, and zeros at all other nodes."""
+        if count == 1 or graph.node_features is None:
+            return [graph] * count
+        inside = self.of_nodes(graph.num_nodes, count) == np.arange(count)[:, None]
+        return [graph.replaced(node_features=graph.node_features * nodes[:, None]) for nodes in inside]
 
     def batch(self, graph: Graph, start: int, stop: int) -> NoisyBatch:
         """The sub-graphs of groups ``start..stop-1``: all nodes, the group's edges, and every frozen edge."""

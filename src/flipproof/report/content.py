@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from flipproof.attacks.search import AttackResult
 from flipproof.certificates.certificate import Certificate, WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
+from flipproof.datasets.dataset import UNNAMED
+from flipproof.defences.defence import feature_noise_of
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.wording import attack_targets, setting_words, wording
 from flipproof.runs.run_folder import CertifySettings
-from flipproof.runs.table import Row, columns_of
+from flipproof.runs.table import Row, certificate_of, columns_of
 
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 """Columns of the table of certificates, and the attacker that each is about."""
@@ -27,6 +29,7 @@ ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_ra
 RADII = (0, 1, 2, 3, 5, 10)  # shown in tables
 
 _LEAST_RANGE, _MOST_RANGE, _BLIND_RANGE, _MOST_CELLS = 4, 64, 10, 17
+_LEAST_SHARE = 0.02  # of the graphs: where fewer are left, a chart ends
 
 
 def percent(count: float, total: float) -> str:
@@ -156,7 +159,8 @@ class CertifiedRun(TableRun):
     def what(self) -> str:
         """The graphs in words."""
         part = "" if self.settings.part == "all" else f"{self.settings.part} "
-        return f"{len(self.rows)} {part}graphs of {self.settings.data}"
+        of = "" if self.settings.data == UNNAMED else f" of {self.settings.data}"
+        return f"{len(self.rows)} {part}graphs{of}"
 
     def right_radii(self, method: str | None = None, attacker: str = "radius") -> IntArray:
         """The flips that each graph withstands, by default by the run's own method; -1 where it is wrong or abstained on."""
@@ -182,6 +186,22 @@ class CertifiedRun(TableRun):
             total += cells
         adds, removes = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
         return total[:adds, :removes]
+
+    @cached_property
+    def feature_kind(self) -> str | None:
+        """What is changed of the node features by attackers that certificates speak of: labels, bits; ``None`` for nothing."""
+        noise = feature_noise_of(self.settings.defence_object)
+        return None if noise is None else noise.changes(2)[0].name.split()[-1]
+
+    def joint_counts(self) -> IntArray:
+        """How many graphs stay right under any flips with any changed features, ``[flips, changes]``, cut as the others."""
+        total = np.zeros((_MOST_CELLS, _MOST_CELLS), dtype=np.int64)
+        for row in self.rows:
+            if row["predicted"] is not None and row["predicted"] == row["label"]:
+                grid = certificate_of(row).joint_grid[:_MOST_CELLS, :_MOST_CELLS]
+                total[: grid.shape[0], : grid.shape[1]] += grid
+        flips, changes = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
+        return total[:flips, :changes]
 
     def lead_over(self, right: int) -> int:
         """The most flips under which more than ``right`` graphs are certified; -1 if never."""
@@ -214,16 +234,16 @@ class CertifiedRun(TableRun):
         top = max(result.budget for results in self.attacks.values() for result in results.values())
         return Curve.of("certified", self.right_radii()[attacked], top)
 
-    @property
+    @cached_property
     def broken(self) -> list[int]:
-        """Graphs on which an attack on the defended classifier succeeded within the certified radius: there should be none."""
+        """Graphs on which an attack on the defended classifier succeeded within the certified region: there should be none."""
         by_graph = {row["graph"]: row for row in self.rows}
         defended = {index: roles["defended"] for index, roles in self.attacks.items() if "defended" in roles}
         return [
             index
             for index, attack in defended.items()
             if attack.success and attack.label == by_graph[index]["predicted"]
-            if attack.size <= by_graph[index]["radius"]
+            if attack.size <= certificate_of(by_graph[index]).radius_beside(len(attack.changes))
         ]
 
 
@@ -251,9 +271,15 @@ def share_text(curve: Curve, r: int) -> str:
     return f"{percent(curve.certified[r], curve.graphs)} ({ends})"
 
 
+def reach_worth_drawing(radii: IntArray) -> int:
+    """The largest r that at least 2% of the graphs withstand."""
+    least = max(1, math.ceil(_LEAST_SHARE * len(radii)))
+    return int(np.sort(radii)[-least])
+
+
 def curve_range(runs: Sequence[TableRun]) -> int:
-    """The largest r worth drawing: one beyond the largest radius of a right answer. An edge-blind line has no end."""
-    reached = [int(radii.max()) for run in runs if not run.edge_blind for radii in _all_radii(run)]
+    """The largest r worth drawing: one beyond what 2% of the graphs withstand. An edge-blind line has no end."""
+    reached = [reach_worth_drawing(radii) for run in runs if not run.edge_blind for radii in _all_radii(run)]
     return min(max(_LEAST_RANGE, max(reached, default=_BLIND_RANGE - 1) + 1), _MOST_RANGE)
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.metrics import Curve
 from flipproof.files import write_bytes, write_text
+from flipproof.graphs import IntArray
 from flipproof.report.content import ATTACKERS, CertifiedRun, curve_range, percent
 from flipproof.runs.attacking import Attacked
 
@@ -190,7 +191,12 @@ def write_figures(folder: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         paths = _accuracy(folder / "certified_accuracy", seeing or runs)
         if seeing:
-            paths += _add_remove(folder / "add_remove", seeing)
+            counts = [run.add_remove_counts() for run in seeing]
+            paths += _heat_maps(folder / "add_remove", seeing, counts, ("additions", "removals"))
+        noisy = [run for run in runs if run.feature_kind is not None]
+        if noisy:
+            names = "flips", f"changed {' or '.join(dict.fromkeys(str(run.feature_kind) for run in noisy))}"
+            paths += _heat_maps(folder / "features", noisy, [run.joint_counts() for run in noisy], names)
         if attacked:
             paths += curves_figure(folder / "under_attack", list(map(_attacked_panel, attacked)), share="accuracy")
     return paths
@@ -221,9 +227,10 @@ def _attacked_panel(run: CertifiedRun) -> Panel:
     return Panel(f"{run.name}: {certified.graphs} graphs attacked", (replace(certified, name=CERTIFIED), *after))
 
 
-def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
-    """The share of graphs that withstand so many additions and removals together."""
-    counts = [run.add_remove_counts() for run in runs]
+def _heat_maps(
+    stem: Path, runs: Sequence[CertifiedRun], counts: Sequence[IntArray], names: tuple[str, str]
+) -> list[Path]:
+    """The share of graphs that withstand so many changes of one kind and of another together: additions and removals, say."""
     size = tuple(max(count.shape[axis] for count in counts) for axis in (0, 1))
     with saved_figure(stem, (3.3 * len(runs) + 0.6, 3.4)) as figure:
         panels = figure.subplots(1, len(runs), squeeze=False)[0]
@@ -231,19 +238,19 @@ def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
             shares = np.zeros(size)
             shares[: count.shape[0], : count.shape[1]] = count / len(run.rows)
             image = axes.imshow(shares.T, origin="lower", cmap="Greys", vmin=0, vmax=1, aspect="auto")
-            for (adds, removes), number in np.ndenumerate(count):
+            for (one, other), number in np.ndenumerate(count):
                 if number and max(size) <= _WRITTEN_CELLS:
-                    shade = "white" if shares[adds, removes] > 0.6 else "black"
+                    shade = "white" if shares[one, other] > 0.6 else "black"
                     text = percent(int(number), len(run.rows))
-                    axes.text(adds, removes, text, ha="center", va="center", color=shade, fontsize=8)
-            axes.set(xlabel="additions, at most", ylabel="removals, at most")
+                    axes.text(one, other, text, ha="center", va="center", color=shade, fontsize=8)
+            axes.set(xlabel=f"{names[0]}, at most", ylabel=f"{names[1]}, at most")
             axes.set_title(plain_text(f"{run.name}: {run.defence}"), fontsize=9, loc="left")
             axes.locator_params(integer=True)
         figure.colorbar(image, ax=panels, label="share of graphs certified", shrink=0.8)
     rows = [
-        {"run": run.name, "additions": adds, "removals": removes, "share_of_graphs": f"{number / len(run.rows):.6f}"}
+        {"run": run.name, names[0]: one, names[1]: other, "share_of_graphs": f"{number / len(run.rows):.6f}"}
         for run, count in zip(runs, counts, strict=True)
-        for (adds, removes), number in np.ndenumerate(count)
+        for (one, other), number in np.ndenumerate(count)
     ]
     return [*figure_paths(stem), write_rows(stem, rows)]
 
@@ -258,4 +265,5 @@ def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> 
         shown.append((CERTIFIED, summary["certified_accuracy"], summary["certified_graphs"]))
     curves = tuple(Curve(name, tuple(round(share * count) for share in shares), count) for name, shares, count in shown)
     title = f"{graphs} graphs, attacks of up to {summary['budget']} flips"
+    title += f" and {summary['changes']} changed labels or bits" if "changes" in summary else ""
     curves_figure(folder / "accuracy_under_attack", [Panel(title, curves)], share="accuracy")

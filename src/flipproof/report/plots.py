@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from flipproof.certificates.certificate import Certificate
@@ -16,11 +15,11 @@ from flipproof.certificates.metrics import Curve, judged_radii
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph
 from flipproof.graphs.picture import MOST_DRAWN, layout
+from flipproof.report.content import reach_worth_drawing
 from flipproof.report.drawing import Panel, draw_panel
 
 __all__ = ["certified_accuracy", "compare", "graph"]
 
-_LEAST_SHOWN = 0.02  # share of the graphs below which a curve is cut off
 _LEAST_RADII = 4
 
 
@@ -65,9 +64,7 @@ def compare(
         )
     known = list(labels) if isinstance(labels, Sequence) else labels
     radii = {name: judged_radii(certificates, known) for name, certificates in results.items()}
-    wanted = max(1, int(_LEAST_SHOWN * max(map(len, radii.values()))))
-    ends = [int(np.sort(own)[-wanted]) for own in radii.values() if len(own)]
-    top = max(_LEAST_RADII, *ends)
+    top = max(_LEAST_RADII, *map(reach_worth_drawing, radii.values()))
     axes = _axes(ax)
     curves = tuple(Curve.of(name, own, top) for name, own in radii.items())
     draw_panel(axes, Panel("", curves, line))

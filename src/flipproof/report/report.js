@@ -41,7 +41,7 @@
   // flips of the smallest attack found; null where none was, or where none is needed because the answer is wrong already
   const smallestAttack = (cell) => {
     const found = cell.attacks.defended;
-    return found && found.success && found.flips.length ? found.flips.length / 2 : null;
+    return found && found.success && found.flips.length + found.changes.length ? found.flips.length / 2 : null;
   };
 
   // ---- theme -----------------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@
   const rightRadius = (graph, number) => (state(graph, number) === "right" ? graph.runs[number].radius : -1);
 
   // cells are never smaller than a number that can be read; a map that is wider than the page scrolls
-  function heat(cells, total, width, words) {
+  function heat(cells, total, width, words, across = "additions", up = "removals") {
     const size = [cells.length, Math.max(...cells.map((line) => line.length))];
     const left = 46, cell = Math.max(36, Math.min(72, (width - left - 8) / size[0])), tall = Math.max(28, Math.min(cell, 40));
     const height = tall * size[1] + 44, wide = Math.max(width, left + 8 + cell * size[0]);
@@ -350,14 +350,14 @@
     cells.forEach((line, adds) => line.forEach((count, removes) => {
       const x = left + adds * cell, y = (size[1] - 1 - removes) * tall + 4;
       const mark = s("rect", { class: "heat", x, y, width: cell, height: tall, rx: 3, "fill-opacity": Math.max(0.04, count / total) });
-      items.push({ mark, words: `At most ${adds} additions and ${removes} removals: ${percent(count, total)} (${count} of ${total}).` });
+      items.push({ mark, words: `At most ${adds} ${across} and ${removes} ${up}: ${percent(count, total)} (${count} of ${total}).` });
       svg.append(mark);
       if (count > 0) svg.append(s("text", { class: "on", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, percent(count, total).slice(0, -1)));
     }));
     for (const adds of ticks(size[0], 12)) svg.append(s("text", { x: left + (adds + 0.5) * cell, y: height - 24, "text-anchor": "middle" }, String(adds)));
     for (const removes of ticks(size[1], 12)) svg.append(s("text", { x: left - 8, y: (size[1] - 0.5 - removes) * tall + 8, "text-anchor": "end" }, String(removes)));
-    svg.append(s("text", { x: left + (size[0] * cell) / 2, y: height - 6, "text-anchor": "middle" }, "additions"));
-    svg.append(s("text", { x: 0, y: 0, transform: `translate(12 ${(size[1] * tall) / 2 + 4}) rotate(-90)`, "text-anchor": "middle" }, "removals"));
+    svg.append(s("text", { x: left + (size[0] * cell) / 2, y: height - 6, "text-anchor": "middle" }, across));
+    svg.append(s("text", { x: 0, y: 0, transform: `translate(12 ${(size[1] * tall) / 2 + 4}) rotate(-90)`, "text-anchor": "middle" }, up));
     return [h("div", { class: "scroll bare" }, svg), roving(svg, items, "Numbers are per cent. Arrow keys move among the cells.")];
   }
   const seeing = runs.filter((run) => !run.edgeBlind);
@@ -383,7 +383,7 @@
         const size = (56 * count) / most;
         if (!count) return;
         const mark = s("rect", { class: radius ? "" : "miss", x: x0 + 4 + radius * bar + 1, y: y0 + 80 - size, width: Math.max(1, bar - 2), height: size, rx: 2 });
-        items.push({ mark, words: `${name}: ${count} ${radius ? `with radius ${radius - 1}` : "wrong or abstained"}.` });
+        items.push({ mark, words: `${name}: ${count} ${radius ? `with radius ${radius - 1}${radius === top ? " or more" : ""}` : "wrong or abstained"}.` });
         svg.append(mark);
       });
       svg.append(s("line", { class: "grid", x1: x0 + 4, x2: x0 + wide - 12, y1: y0 + 80.5, y2: y0 + 80.5 }));
@@ -396,6 +396,8 @@
 
   row("Additions and removals", "Percentage of graphs that stay right under any attack with at most this many additions and removals.", seeing.filter((run) => !run.symmetric),
     (run, number, width) => heat(run.cells, run.graphs, width, "share of graphs certified for each number of additions and removals"));
+  row("Changed features", "The share of graphs that stay right under any flips together with any changes of node features.", runs.filter((run) => run.features),
+    (run, number, width) => heat(run.features[1], run.graphs, width, "share of graphs certified for each number of flips and changed features", "flips", `changed ${run.features[0]}`));
 
   function spots(points, width, marks) {
     // circles with as much ink as there are graphs; one that stands for graphs opens the first of them
@@ -501,7 +503,8 @@
     const found = cell && cell.attacks.defended;
     if (!found) return "";
     const size = smallestAttack(cell);
-    if (size !== null) return size <= cell.radius && found.label === cell.answer ? h("span", { class: "wrong", title: "within the certified radius" }, `${size} !`) : String(size);
+    const words = `${size}${found.changes.length ? ` + ${found.changes.length / 2} changed` : ""}`;
+    if (size !== null) return found.broken ? h("span", { class: "wrong", title: "within the certified radius" }, `${words} !`) : words;
     return found.success ? h("span", { title: "not right without an attack either" }, "–") : h("span", { title: `no attack of up to ${flips(found.budget)} was found` }, "none");
   }
   function cellOf(column, graph) {
@@ -662,7 +665,8 @@
     const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
     const told = pairs(found.flips);
     const rest = told.length > most ? ` and ${told.length - most} more` : "";
-    return told.slice(0, most).map(([u, v]) => `${!graph.edges ? "flip" : present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}`).join(", ") + rest;
+    const words = told.slice(0, most).map(([u, v]) => `${!graph.edges ? "flip" : present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}`);
+    return [...words, ...pairs(found.changes || []).map(([node, column]) => `change feature ${column} of node ${node}`)].join(", ") + rest;
   }
   function weakWords(graph, weak, number) {
     const size = weak.flips.length / 2, told = flipWords(graph, weak, 12), { radius } = graph.runs[number];
@@ -673,9 +677,10 @@
   }
   function attackWords(graph, found) {
     const told = flipWords(graph, found);
-    const size = found.flips.length / 2;
-    if (found.success && !size) return `Its answer is not ${className(graph, found.label)}, even without an attack.`;
-    if (found.success) return `${flips(size)} change${size === 1 ? "s" : ""} the answer: ${told} (${found.name}${found.confirmed ? ", confirmed" : ""}).`;
+    const size = found.flips.length / 2, changed = found.changes.length / 2;
+    const what = [size ? flips(size) : "", changed ? `${changed} changed node feature${changed === 1 ? "" : "s"}` : ""].filter(Boolean).join(" and ");
+    if (found.success && !what) return `Its answer is not ${className(graph, found.label)}, even without an attack.`;
+    if (found.success) return `${what} change${size + changed === 1 ? "s" : ""} the answer: ${told} (${found.name}${found.confirmed ? ", confirmed" : ""}).`;
     return `No attack of up to ${flips(found.budget)} was found that changes the answer. The closest: ${told || "none"} (${found.name}).`;
   }
 

@@ -16,7 +16,14 @@ from markupsafe import Markup
 from flipproof import __version__
 from flipproof.attacks.search import AttackResult
 from flipproof.certificates.certificate import NODE_CHANGES, ClassCell, WeakSpots
-from flipproof.certificates.metrics import Curve, PairedTest, mean_radius, mean_radius_interval, right_radii
+from flipproof.certificates.metrics import (
+    Curve,
+    PairedTest,
+    mean_radius,
+    mean_radius_interval,
+    median_radius,
+    right_radii,
+)
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range, paired, percent, share_text
 from flipproof.report.templates import asset, policy, rendered
 from flipproof.report.wording import wording
@@ -38,6 +45,7 @@ def report_page(runs: Sequence[CertifiedRun], *, figures: Sequence[str] = ()) ->
         comparison=_comparison(runs),
         tests=tests,
         tests_table=_tests(tests),
+        beyond=_beyond(runs),
         made=_made(runs),
         figures=figures,
         data=script_data(runs),
@@ -86,7 +94,9 @@ def _tiles(run: CertifiedRun) -> list[tuple[str, str, str]]:
     tiles = [(share_text(curve, 0), "answered right")]
     if not run.edge_blind:
         tiles += [(share_text(curve, r), f"right under {_flips(r)}") for r in (1, 2, 3)]
-        tiles.append((_average(run), "flips withstood on average (wrong answers count 0)"))
+        tiles.append(
+            (_average(run), f"flips withstood on average, {_median(run)} in the median (wrong answers count 0)")
+        )
         if run.line is not None:
             line = share_text(Curve("edge-blind", (run.line,), len(run.rows)), 0)
             tiles.append((line, "right for a classifier that ignores edges, under any flips"))
@@ -110,13 +120,25 @@ def _beside(run: CertifiedRun) -> dict[str, Any] | None:
 
 def _comparison(runs: Sequence[CertifiedRun]) -> list[list[str]]:
     rows = [
-        ["run", "graphs", "method", "right", "any 1 flip", "any 2", "any 3", "any 5", "average radius", "abstained"]
+        [
+            "run",
+            "graphs",
+            "method",
+            "right",
+            "any 1 flip",
+            "any 2",
+            "any 3",
+            "any 5",
+            "average radius",
+            "median",
+            "abstained",
+        ]
     ]
     for run in runs:
         curve = run.curve(top=5)
         shares = [share_text(curve, r) for r in (0, 1, 2, 3, 5)]
-        average = "unlimited" if run.edge_blind else _average(run)
-        rows.append([run.name, str(len(run.rows)), run.method, *shares, average, str(run.abstained)])
+        radii = ["unlimited"] * 2 if run.edge_blind else [_average(run), _median(run)]
+        rows.append([run.name, str(len(run.rows)), run.method, *shares, *radii, str(run.abstained)])
     return rows
 
 
@@ -133,6 +155,23 @@ def _average(run: CertifiedRun) -> str:
     interval = mean_radius_interval(run.right_radii())
     ends = "" if interval is None else f" ({interval[0]:.2f}–{interval[1]:.2f})"
     return f"{mean_radius(run.right_radii()):.2f}{ends}"
+
+
+def _median(run: CertifiedRun) -> str:
+    return f"{median_radius(run.right_radii()):g}"
+
+
+def _beyond(runs: Sequence[CertifiedRun]) -> str:
+    """What the chart leaves out, in words."""
+    top = curve_range(runs)
+    left = [(run, int((run.right_radii() > top).sum())) for run in runs if not run.edge_blind]
+    told = [
+        f"{count} graph{'s' * (count != 1)}{f' of {run.name}' if len(runs) > 1 else ''} with radii up to "
+        f"{int(run.right_radii().max())}"
+        for run, count in left
+        if count
+    ]
+    return f"The chart ends at {top} flips, beyond which there are {' and '.join(told)}." if told else ""
 
 
 def _made(runs: Sequence[CertifiedRun]) -> list[list[str]]:
@@ -209,6 +248,7 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
         },
         "counted": _counted(run, top) if len(run.graphs) < len(run.rows) else None,
         "cells": [] if run.edge_blind else run.add_remove_counts().tolist(),
+        "features": None if run.feature_kind is None else [run.feature_kind, run.joint_counts().tolist()],
         "targets": run.targets,
         "underAttack": {
             role: _curve_data(curve) | {"graphs": curve.graphs} for role, curve in run.under_attack.items()
@@ -254,7 +294,10 @@ def _cell(run: CertifiedRun, row: Mapping[str, Any], drawn: bool) -> dict[str, A
         "slots": row["num_slots"],
         "grid": [] if run.symmetric else [sum(line) for line in row["grid"]],
         "by": {method: _reading(by_graph[index]) for method, by_graph in run.readings.items()},
-        "attacks": {role: _attack(result) for role, result in run.attacks.get(index, {}).items()},
+        "attacks": {
+            role: _attack(result) | {"broken": role == "defended" and index in run.broken}
+            for role, result in run.attacks.get(index, {}).items()
+        },
         **weak,
     }
 
@@ -287,6 +330,7 @@ def _attack(result: AttackResult) -> dict[str, Any]:
     return {
         "name": result.attack,
         "flips": [node for pair in result.flips for node in pair],
+        "changes": [number for change in result.changes for number in change],
         "success": result.success,
         "confirmed": result.confirmed,
         "budget": result.budget,

@@ -98,7 +98,7 @@ def setting_words(defence: Settings) -> str:
         for key, value in _symmetric(defence).items()
         if isinstance(value, (int, float)) and value is not False
     }
-    return ", ".join(key.replace("_", " ") if value is True else f"{key} {value:.4g}" for key, value in words.items())
+    return ", ".join(key.replace("_", " ") + ("" if value is True else f" {value:.4g}") for key, value in words.items())
 
 
 def _symmetric(settings: Settings) -> Settings:

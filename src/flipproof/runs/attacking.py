@@ -24,9 +24,9 @@ from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
 from flipproof.progress import progress
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, open_run
-from flipproof.runs.table import read_table
+from flipproof.runs.table import certificate_of, read_table
 
-_COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "margin_before", "margin_after")
+_COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "changes", "margin_before", "margin_after")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,19 +83,22 @@ def attack_into(
             results[role][index] = AttackResult.from_dict(graph, stored[role])
     write_text(run.folder / "attacks.csv", _table(graphs, results))
     summary = _summarised(graphs, results, work.budget, radii or {})
+    if run.settings.constraints.get("changes"):
+        summary["changes"] = run.settings.constraints["changes"]
     write_json(run.folder / "summary.json", summary)
     return Attacked(graphs, results, {"run": str(run.folder), **summary})
 
 
 def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[int | None, int]]:
-    """Label and radius by graph, from a run of certificates of the same classifier."""
+    """Label and radius by graph, beside the changes of the attack, from a run of certificates of the same classifier."""
     other = settings.difference(CertifySettings.read(folder))
     if other is not None:
         raise InputError(
             f"--certificates {folder} has {other} than the attack (certify the same model, data, node features and defence)"
         )
-    graphs, labels, radii = read_table(folder).columns("graph", "predicted", "radius").values()
-    return dict(zip(graphs, zip(labels, radii, strict=True), strict=True))
+    certificates = ((row["graph"], certificate_of(row)) for row in read_table(folder))
+    changes = settings.constraints.get("changes", 0)
+    return {graph: (certificate.label, certificate.radius_beside(changes)) for graph, certificate in certificates}
 
 
 def read_attacks(folder: Path) -> tuple[AttackSettings, dict[int, dict[str, Any]]]:
@@ -147,5 +150,6 @@ def _table(graphs: Mapping[int, Graph], results: Mapping[str, Mapping[int, Attac
         for role, result in ((role, attacks[index]) for role, attacks in results.items()):
             flips = " ".join(f"{u}-{v}" for u, v in result.flips)
             margins = [f"{margin:.6g}" for margin in (result.margin_before, result.margin_after)]
-            rows.append([index, graph.name, graph.label, role, result.success, result.size, flips, *margins])
+            changes = " ".join(f"{node}:{column}" for node, column in result.changes)
+            rows.append([index, graph.name, graph.label, role, result.success, result.size, flips, changes, *margins])
     return str(pandas.DataFrame(rows, columns=list(_COLUMNS)).to_csv(index=False, lineterminator="\n"))

@@ -91,7 +91,8 @@ def certify_run(
         raise InputError(
             f"defended must be a defended classifier; got {defended!r} (for instance a SmoothedClassifier)"
         )
-    data, chosen = graphs if isinstance(graphs, Dataset) else Dataset(graphs), defended.effective()
+    data = graphs if isinstance(graphs, Dataset) else Dataset(defended.graphs_of(graphs))
+    chosen = defended.effective()
     if not len(data):
         raise InputError("graphs must hold at least one graph; got none (give the graphs to certify)")
     highest = max((graph.label for graph in data if graph.label is not None), default=-1)

@@ -24,6 +24,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import certified_accuracy
 from flipproof.checks import checked_count, checked_seconds, checked_seed
 from flipproof.datasets import Dataset
+from flipproof.datasets.dataset import UNNAMED
 from flipproof.datasets.sources import DataSource
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.errors import InputError
@@ -195,13 +196,21 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         members, known = self._judged(graphs, labels)
         return certified_accuracy(self.certify(members), known, radii)
 
-    def report(self, path: str | os.PathLike[str], graphs: Iterable[Any], labels: ArrayLike | None = None) -> Path:
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        graphs: Iterable[Any],
+        labels: ArrayLike | None = None,
+        *,
+        name: str = UNNAMED,
+    ) -> Path:
         """Certify graphs and write a report about them into the folder ``path``, beside the evidence; returns the page to open.
 
+        ``name`` is what the report calls the graphs.
         The folder is a run folder of ``flipproof certify``: every command that takes one takes it too.
         """
         members, known = self._judged(graphs, labels)
-        data = Dataset(_with_labels(members, known), class_names=map(str, self.classes_))
+        data = Dataset(_with_labels(members, known), class_names=map(str, self.classes_), name=name)
         protection.measure(
             self._folder,
             Path(path),

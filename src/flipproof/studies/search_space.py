@@ -12,7 +12,7 @@ from flipproof.defences import defence_class, defence_classes
 from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.fields import Option, from_plain, options_of, to_plain
-from flipproof.noise import EdgeNoise
+from flipproof.noise import EdgeNoise, feature_noise_from
 from flipproof.noise.groups import EdgeGroups
 from flipproof.report.wording import title, wording
 
@@ -144,13 +144,15 @@ def _budgets(graphs: Dataset, attack: Attack | None) -> list[Settings]:
 
 def _for_smoothing(settings: Mapping[str, Any]) -> Settings:
     noise = {key: value for key in ("keep", "add", "remove") if (value := settings.get(key)) is not None}
-    return {"noise": EdgeNoise(**noise)}
+    of_features = feature_noise_from(settings)
+    return {"noise": EdgeNoise(**noise), **({} if of_features is None else {"feature_noise": of_features})}
 
 
 def _for_voting(settings: Mapping[str, Any]) -> Settings:
     groups = EdgeGroups(settings["groups"], settings.get("key", 0))
     flips = {"flips": settings["flips"]} if settings.get("flips") else {}
-    return {"groups": groups, "renumber": groups.count > 1, **flips}
+    crossed = {"feature_groups": settings["feature_groups"]} if settings.get("feature_groups") else {}
+    return {"groups": groups, "renumber": groups.count > 1, **flips, **crossed}
 
 
 def _for_local(settings: Mapping[str, Any]) -> Settings:

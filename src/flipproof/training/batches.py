@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import as_graphs
-from flipproof.noise import EdgeNoise, keyed_draws, noisy_states
+from flipproof.noise import EdgeNoise, FeatureNoise, keyed_draws, noisy_states
+from flipproof.noise.feature_law import checked_feature_noise
 from flipproof.noise.groups import EdgeGroups
 
 _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
@@ -185,6 +187,10 @@ class View:
         """The matrices of a training step, or those that validation sees, float32 ``[copies * B, n, n]``."""
         return batch.adjacency.repeat(copies, 1, 1)
 
+    def own(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor | None:
+        """The graphs' own node features in each of the matrices, ``[copies * B, n, d]``, if they have any."""
+        return None if batch.own is None else batch.own.repeat(copies, 1, 1)
+
     def validation_copies(self, copies: int) -> int:
         return 1
 
@@ -201,14 +207,21 @@ class View:
 
 
 class Noisy(View):
-    """Graphs under edge noise, fresh in every step; frozen pairs are left alone."""
+    """Graphs under edge noise, fresh in every step; frozen pairs are left alone. Features may be under noise, too."""
 
     noisy = True
 
-    def __init__(self, noise: EdgeNoise) -> None:
+    def __init__(self, noise: EdgeNoise, feature_noise: FeatureNoise | None = None) -> None:
         if not isinstance(noise, EdgeNoise):
             raise InputError(f"noise must be an EdgeNoise or None; got {noise!r} (for instance EdgeNoise(keep=0.9))")
-        self.noise = noise
+        self.noise, self.feature_noise = noise, checked_feature_noise(feature_noise)
+
+    def own(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor | None:
+        own = super().own(batch, copies, draws)
+        if own is None or self.feature_noise is None:
+            return own
+        rows = self.feature_noise.drawn(own.numpy(), lambda shape: draws("features", shape))
+        return torch.from_numpy(rows) * batch.mask.repeat(copies, 1).unsqueeze(2)
 
     def adjacency(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
         size, n = batch.mask.shape
@@ -227,14 +240,19 @@ class Noisy(View):
         return max(_VALIDATION_COPIES, copies)
 
     def description(self) -> dict[str, Any]:
-        return {"noise": [self.noise.add_threshold, self.noise.remove_threshold]}
+        of_features = {} if self.feature_noise is None else {"feature_noise": self.feature_noise.plain()}
+        return {"noise": [self.noise.add_threshold, self.noise.remove_threshold], **of_features}
 
 
 class SubGraphs(View):
-    """One hashed sub-graph per copy, of a random group; ``renumber`` first numbers nodes at random. Validation sees every one."""
+    """One hashed sub-graph per copy, of a random group; ``renumber`` first numbers nodes at random. Validation sees every one.
 
-    def __init__(self, groups: int | EdgeGroups, *, renumber: bool = False) -> None:
+    Of several feature groups, a random one is shown.
+    """
+
+    def __init__(self, groups: int | EdgeGroups, *, renumber: bool = False, feature_groups: int = 1) -> None:
         self.groups = groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups)
+        self.feature_groups = checked_count(feature_groups, "feature_groups", 1, "for instance 3")
         self.renumber = bool(renumber)
         self._group_of = torch.zeros(0, 0, dtype=torch.int32)
 
@@ -251,22 +269,32 @@ class SubGraphs(View):
         """The pairs of a random group of each copy, ``[copies, B, n, n]``; in validation of each group, ``[copies, 1, n, n]``."""
         size, n = batch.mask.shape
         if validation:
-            return self._groups_of_pairs(n) == torch.arange(copies).view(-1, 1, 1, 1)
-        words = draws("group", (copies, size)).astype(np.uint64)
-        group = torch.from_numpy(((words * np.uint64(self.groups.count)) >> np.uint64(32)).astype(np.int64))
+            return self._groups_of_pairs(n) == (torch.arange(copies) % self.groups.count).view(-1, 1, 1, 1)
         group_of = self._groups_of_pairs(n)
         if self.renumber:
-            # random keys, padding last: their order is a random numbering of each graph's own nodes
-            keys = torch.from_numpy(draws("numbering", (copies, size, n)).astype(np.int64))
-            number = (keys + (~batch.mask).long() * 2**32).argsort(dim=2, stable=True).argsort(dim=2)
+            number = _random_numbers(batch, copies, draws)
             group_of = group_of[number.unsqueeze(3), number.unsqueeze(2)]
-        return group_of == group.view(copies, size, 1, 1)
+        return group_of == _random_groups("group", self.groups.count, copies, size, draws).unsqueeze(3)
+
+    def own(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor | None:
+        own = super().own(batch, copies, draws)
+        if own is None or self.feature_groups == 1:
+            return own
+        size, n = batch.mask.shape
+        group_of = torch.from_numpy(self.groups.of_nodes(n, self.feature_groups))
+        if validation:
+            shown = (group_of == (torch.arange(copies) // self.groups.count).view(-1, 1, 1)).expand(copies, size, n)
+        else:
+            group_of = group_of[_random_numbers(batch, copies, draws)] if self.renumber else group_of
+            shown = group_of == _random_groups("feature group", self.feature_groups, copies, size, draws)
+        return own * shown.reshape(copies * size, n, 1)
 
     def validation_copies(self, copies: int) -> int:
-        return self.groups.count
+        return self.groups.count * self.feature_groups
 
     def description(self) -> dict[str, Any]:
-        return {"groups": self.groups.count, "hash_key": self.groups.key, "renumber": self.renumber}
+        crossed = {"feature_groups": self.feature_groups} if self.feature_groups > 1 else {}
+        return {"groups": self.groups.count, "hash_key": self.groups.key, "renumber": self.renumber} | crossed
 
     def _groups_of_pairs(self, num_nodes: int) -> Tensor:
         """The group of every node pair, symmetric ``[n, n]``; it does not depend on the graph."""
@@ -276,6 +304,18 @@ class SubGraphs(View):
             self._group_of = torch.zeros(num_nodes, num_nodes, dtype=torch.int32)
             self._group_of[u, v] = self._group_of[v, u] = groups
         return self._group_of[:num_nodes, :num_nodes]
+
+
+def _random_groups(purpose: str, count: int, copies: int, size: int, draws: Draws) -> Tensor:
+    """One of ``count`` groups for each graph of each copy, ``[copies, B, 1]``."""
+    words = draws(purpose, (copies, size)).astype(np.uint64)
+    return torch.from_numpy(((words * np.uint64(count)) >> np.uint64(32)).astype(np.int64)).unsqueeze(2)
+
+
+def _random_numbers(batch: Padded, copies: int, draws: Draws) -> Tensor:
+    """Random numbers of each graph's own nodes, padding last, ``[copies, B, n]``."""
+    keys = torch.from_numpy(draws("numbering", (copies, *batch.mask.shape)).astype(np.int64))
+    return (keys + (~batch.mask).long() * 2**32).argsort(dim=2, stable=True).argsort(dim=2)
 
 
 @lru_cache(maxsize=16)

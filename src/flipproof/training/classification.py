@@ -5,7 +5,7 @@ Node features are computed after the view has changed the edges, exactly as unde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +17,11 @@ from torch_geometric.utils import dense_to_sparse
 
 from flipproof.checks import checked_count
 from flipproof.classifiers import torch_module
-from flipproof.classifiers.features import as_features
+from flipproof.classifiers.features import NodeFeatures, as_features
 from flipproof.errors import InputError
-from flipproof.graphs import as_graphs
+from flipproof.graphs import Graph, as_graphs
 from flipproof.models.node_statistics import edge_free
-from flipproof.noise import keyed_draws
+from flipproof.noise import FeatureNoise, keyed_draws
 from flipproof.training.batches import Draws, Padded, View, check_classes
 from flipproof.training.loop import Hyperparameters, Outcome, Task
 
@@ -144,7 +144,10 @@ class GraphClassification(Task):
             )
         members = as_graphs(graphs)
         own = any(graph.node_features is not None for graph in members)  # the default is that of the defences
+        validation = None if validation is None else as_graphs(validation)
         super().__init__(model, members, validation, as_features(features or ("own" if own else "degree")), chosen)
+        every = [*members, *(validation or ())]
+        _refuse_features(getattr(view, "feature_noise", None), self.features, every)
         if getattr(model, "edge_blind", False):
             edge_free(self.features, "an edge-blind model")
         self.convention = torch_module.convention_of(model)
@@ -213,6 +216,8 @@ class GraphClassification(Task):
 
     def _outcome(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Outcome:
         adjacency = self.view.adjacency(batch, copies, draws, validation=validation)
+        # from here on own features are those of every copy
+        batch = batch._replace(own=self.view.own(batch, copies, draws, validation=validation))
         if self.flips and not self.attacked:
             room = self.view.room(batch, copies, draws, validation=validation)
             adjacency = self._worst(batch, adjacency, room, draws)
@@ -226,8 +231,7 @@ class GraphClassification(Task):
     def _logits(self, batch: Padded, adjacency: Tensor) -> Tensor:
         copies = len(adjacency) // len(batch.labels)
         mask = batch.mask.repeat(copies, 1)
-        own = None if batch.own is None else batch.own.repeat(copies, 1, 1)
-        x = self.features.dense(adjacency, mask, own)
+        x = self.features.dense(adjacency, mask, batch.own)
         x = x.to(torch.float32) if x.is_floating_point() else x
         logits = self._answer(*(part.to(self.device) for part in (x, adjacency, mask)))
         logits = torch_module.logit_per_class(logits, len(mask), max(2, self.highest_label + 1))
@@ -248,6 +252,19 @@ class GraphClassification(Task):
         if self.convention == "data":
             return self.model(torch_module.data_batch(x, edge_index, batch))
         return self.model(x, edge_index, batch)
+
+
+def _refuse_features(noise: FeatureNoise | None, features: NodeFeatures, graphs: Sequence[Graph]) -> None:
+    """Refuse graphs whose features the noise does not suit, and features that it does not reach."""
+    if noise is None:
+        return
+    if not features.reads_own:
+        raise InputError(
+            f"feature_noise changes the graphs' own node features, which the model does not see; got features={features.spec!r} "
+            '(pass features="own", or leave feature_noise out)'
+        )
+    for graph in graphs:
+        noise.check(graph.node_features)
 
 
 @torch.no_grad()

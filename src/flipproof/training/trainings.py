@@ -12,16 +12,17 @@ from torch import nn
 
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
-from flipproof.noise import EdgeNoise
+from flipproof.noise import EdgeNoise, FeatureNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.training.batches import Noisy, SubGraphs, View
 from flipproof.training.certified import CertifiedTraining, learn_counts, recipe
 from flipproof.training.classification import ATTACKED, GraphClassification
 from flipproof.training.loop import Hyperparameters, TrainingResult, fit
 
-_OWN = ("model", "graphs", "noise", "flips", "budget")  # arguments of train that are not handed on
-_OWN_OF_VOTING = ("model", "graphs", "groups", "renumber")
+_OWN = ("model", "graphs", "noise", "feature_noise", "flips", "budget")  # arguments of train that are not handed on
+_OWN_OF_VOTING = ("model", "graphs", "groups", "renumber", "feature_groups")
 _OF_COPIES = {"objective": "samples", "copies": 1}
+_STILL = EdgeNoise(add=0, remove=0)
 _NUMBERS = {entry.name for entry in fields(Hyperparameters)}
 
 
@@ -30,6 +31,7 @@ def train(
     graphs: Iterable[Any],
     *,
     noise: EdgeNoise | None = None,
+    feature_noise: FeatureNoise | None = None,
     objective: str = "samples",
     flips: int | None = None,
     copies: int = 1,
@@ -55,6 +57,7 @@ def train(
         model: A torch module in the dense convention ``forward(x, adj, mask)`` or PyG's ``forward(x, edge_index, batch)``.
         graphs: Labelled graphs, in any form the library accepts.
         noise: Edge noise, fresh for every graph in every step; frozen pairs are left alone.
+        feature_noise: Noise on the graphs' own node features, beside that on edges; validation graphs see it, too.
         objective: What the loss rewards: every noisy copy answered correctly (``"samples"``), the answer averaged over 64 copies
             (``"majority"``), every copy after the flips of the graph that hurt the averaged answer most (``"attacked"``), or
             the same with a bounded loss (``"attacked-votes"``). docs/models.md compares them.
@@ -83,7 +86,8 @@ def train(
     arguments = {name: value for name, value in locals().items() if name not in _OWN}
     if budget is not None:
         shared = {name: value for name, value in arguments.items() if name not in _OF_COPIES}
-        if noise is not None or flips is not None or any(arguments[name] != _OF_COPIES[name] for name in _OF_COPIES):
+        under_noise = noise is not None or feature_noise is not None
+        if under_noise or flips is not None or any(arguments[name] != _OF_COPIES[name] for name in _OF_COPIES):
             raise InputError(
                 f"budget={budget} trains a local network through its certificate, without noise, flips or copies; got one of "
                 "these beside it (leave one of them out)"
@@ -96,7 +100,7 @@ def train(
         )
     if objective in ATTACKED:
         flips = 2 if flips is None else checked_count(flips, "flips", 1, "for instance 2")
-    view = View() if noise is None else Noisy(noise)
+    view = View() if noise is None and feature_noise is None else Noisy(noise or _STILL, feature_noise)
     return _fit(GraphClassification, model, graphs, view=view, flips=flips or 0, **arguments)
 
 
@@ -105,6 +109,7 @@ def train_voting(
     graphs: Iterable[Any],
     *,
     groups: int | EdgeGroups,
+    feature_groups: int = 1,
     renumber: bool = False,
     flips: int = 0,
     copies: int = 1,
@@ -126,6 +131,7 @@ def train_voting(
         model: As for :func:`train`.
         graphs: Labelled graphs, in any form the library accepts.
         groups: Number of groups, or the groups themselves.
+        feature_groups: Number of feature groups; each copy shows the node features of a random one.
         renumber: Number the nodes of every graph at random before they are hashed, for data whose node numbers mean nothing.
         flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
             of its group flipped, which raises the price of votes.
@@ -134,7 +140,8 @@ def train_voting(
         validation, seed, checkpoint, progress: As for :func:`train`.
     """
     arguments = {name: value for name, value in locals().items() if name not in _OWN_OF_VOTING}
-    return _fit(GraphClassification, model, graphs, view=SubGraphs(groups, renumber=renumber), **arguments)
+    view = SubGraphs(groups, renumber=renumber, feature_groups=feature_groups)
+    return _fit(GraphClassification, model, graphs, view=view, **arguments)
 
 
 def train_certified(

@@ -1,0 +1,219 @@
+"""The noisy features of one graph as numbered samples: a pure function of (seed, graph, index), as those of edges are."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.checks import checked_seed
+from flipproof.compiling import compiled
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, IntArray
+from flipproof.noise.law import SlotLists, halves, key_of, philox
+from flipproof.noise.stream import BLOCK, SampleStream
+
+if TYPE_CHECKING:
+    from flipproof.noise.feature_law import BitNoise, LabelNoise
+
+FEATURE_STREAM_VERSION = 1
+"""Changes whenever the noisy features of a given (seed, graph, index) would; stored with the votes."""
+
+_PIECE = 2**24  # bytes
+_MOST_DENSE_BITS = 2**26  # beyond, drawing every bit of a sample takes gigabytes
+
+
+class FeatureStream(ABC):
+    """The noisy features of one graph, numbered 0, 1, 2, ..."""
+
+    discrepancy = 0.0
+    """Bound on the total-variation distance between one sample's law and the exact one."""
+
+    features: NDArray[Any]
+    """The clean features ``[n, d]``."""
+
+    @abstractmethod
+    def batch(self, start: int, stop: int) -> tuple[Any, bytes]:
+        """Samples ``start..stop-1``, and what the noise did as canonical bytes; those of consecutive batches join."""
+
+    @abstractmethod
+    def rows(self, drawn: Any, samples: int) -> NDArray[Any]:
+        """The samples that :meth:`batch` drew as arrays ``[samples, n, d]``."""
+
+    @abstractmethod
+    def ones(self, drawn: Any, samples: int) -> list[IntArray]:
+        """The cells ``node * d + column`` that are 1 in each of the samples that :meth:`batch` drew, ascending."""
+
+    def shown(self, start: int, stop: int) -> tuple[NDArray[Any], bytes]:
+        """As :meth:`batch`, as arrays ``[stop - start, n, d]`` of the type of the clean features, read-only."""
+        drawn, content = self.batch(start, stop)
+        rows = self.rows(drawn, stop - start)
+        rows.flags.writeable = False
+        return rows, content
+
+    def checksums(self, samples: int) -> Iterator[str]:
+        """The checksum of what the noise did in each block of samples, computed afresh."""
+        size = max(1, min(BLOCK, _PIECE // max(1, 8 * self.features.size)))
+        for start in range(0, samples, BLOCK):
+            checksum = self.new_checksum()
+            for begin in range(start, start + BLOCK, size):
+                checksum.update(self.batch(begin, min(begin + size, start + BLOCK))[1])
+            yield checksum.hexdigest()
+
+    @abstractmethod
+    def meaning(self) -> str:
+        """Everything that gives those bytes their meaning."""
+
+    def new_checksum(self) -> Any:
+        """A hash for the bytes of samples, which already covers their meaning."""
+        return hashlib.blake2b(f"features {FEATURE_STREAM_VERSION} {self.meaning()}".encode(), digest_size=16)
+
+
+class LabelStream(FeatureStream):
+    """The noisy labels of one graph."""
+
+    def __init__(self, noise: LabelNoise, graph: Graph, seed: int) -> None:
+        self.features = features = noise.check(graph.node_features)
+        self.noise, self._topology, (self.num_nodes, self.categories) = noise, graph.topology, features.shape
+        self.labels: IntArray = features.argmax(axis=1).astype(np.int64)
+        self._key = key_of(f"flipproof labels {FEATURE_STREAM_VERSION} {checked_seed(seed)} {graph.topology}".encode())
+
+    def batch(self, start: int, stop: int) -> tuple[IntArray, bytes]:
+        """Labels ``[stop - start, n]``; the bytes do not depend on the clean labels."""
+        words = 4 * -(-self.num_nodes // 8)  # 32-bit draws, in whole steps of the counter: four 64-bit words
+        generator = philox(self._key)
+        generator.advance(start * words // 4)
+        draws = halves(generator.random_raw((stop - start) * words).reshape(stop - start, words))
+        shifts = self.noise.shifts(draws[:, : self.num_nodes], self.categories)
+        return (self.labels + shifts) % self.categories, shifts.astype("<u4").tobytes()
+
+    def rows(self, drawn: IntArray, samples: int) -> NDArray[Any]:
+        """See :class:`FeatureStream`."""
+        return one_hot(drawn, self.features)
+
+    def ones(self, drawn: IntArray, samples: int) -> list[IntArray]:
+        """See :class:`FeatureStream`."""
+        return list(np.arange(self.num_nodes) * self.categories + drawn)
+
+    def meaning(self) -> str:
+        """See :class:`FeatureStream`."""
+        kept, other = self.noise.thresholds(self.categories)
+        return f"labels {self._topology} {self.categories} {kept} {other}"
+
+
+class BitStream(FeatureStream):
+    """The noisy bits of one graph, at a cost in proportion to set bits and flips where additions are rare.
+
+    The bits are drawn by the sampler of edges, whose exactness is theirs (:attr:`discrepancy`): dense and exact, or sparse.
+    """
+
+    def __init__(self, noise: BitNoise, graph: Graph, seed: int) -> None:
+        self.features = features = noise.check(graph.node_features)
+        self._cells = _Cells(f"{graph.topology} bits {features.shape[1]}", features.size, np.flatnonzero(features))
+        self._noise, self._digest = noise, _digest(self._cells.edge_slots)
+        self._stream = SampleStream(cast(Graph, self._cells), noise.law, seed=seed)
+        if not self._stream.sparse and features.size > _MOST_DENSE_BITS:
+            raise InputError(
+                f"BitNoise with add={noise.law.p_add:g} changes too many of {features.size:,} bits to draw them sparsely "
+                "(lower add below 100,000 / number of bits, or pass fewer columns)"
+            )
+        self.discrepancy = self._stream.discrepancy
+
+    def batch(self, start: int, stop: int) -> tuple[SlotLists, bytes]:
+        """The bits that are 1 in each sample, sorted by sample, then cell."""
+        flips, ones = self._stream.flip_lists(start, stop), self._cells.edge_slots
+        ends = np.searchsorted(flips.sample, np.arange(stop - start + 1))
+        starts, cells = flipped_lists(ones, flips.slot, ends)
+        content = np.stack([flips.sample + start, flips.slot], axis=1).astype("<i8").tobytes()
+        return SlotLists(np.repeat(np.arange(stop - start), np.diff(starts)), cells), content
+
+    def rows(self, drawn: SlotLists, samples: int) -> NDArray[Any]:
+        """See :class:`FeatureStream`."""
+        rows = np.zeros((samples, self.features.size), dtype=self.features.dtype)
+        rows[drawn.sample, drawn.slot] = 1
+        return rows.reshape(samples, *self.features.shape)
+
+    def ones(self, drawn: SlotLists, samples: int) -> list[IntArray]:
+        """See :class:`FeatureStream`."""
+        return np.split(drawn.slot, np.searchsorted(drawn.sample, np.arange(1, samples)))
+
+    def meaning(self) -> str:
+        """See :class:`FeatureStream`."""
+        law, kind = self._noise.law, "sparse" if self._stream.sparse else "dense"
+        return f"bits {kind} {self._cells.topology} {self._digest} {law.add_threshold} {law.remove_threshold}"
+
+
+@compiled
+def flipped_lists(ones: Any, flips: Any, ends: Any) -> Any:
+    """What is in ``ones`` or in the flips of a sample, but not in both: where each sample's begin ``[B + 1]``, and themselves.
+
+    All lists ascend; the flips of sample ``b`` stand from ``ends[b]`` to ``ends[b + 1]``.
+    """
+    samples, place = len(ends) - 1, 0
+    starts, cells = np.zeros(samples + 1, np.int64), np.empty(samples * len(ones) + len(flips), np.int64)
+    for sample in range(samples):
+        left, right, stop = 0, ends[sample], ends[sample + 1]
+        while left < len(ones) and right < stop:
+            one, flip = ones[left], flips[right]
+            cells[place] = min(one, flip)
+            place += one != flip
+            left += one <= flip
+            right += flip <= one
+        while left < len(ones):
+            cells[place] = ones[left]
+            place, left = place + 1, left + 1
+        while right < stop:
+            cells[place] = flips[right]
+            place, right = place + 1, right + 1
+        starts[sample + 1] = place
+    return starts, cells[:place]
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The bits of a feature matrix in the words of :class:`SampleStream`: cells are slots, ones are edges."""
+
+    topology: str
+    num_slots: int
+    edge_slots: IntArray
+
+    @property
+    def frozen_slots(self) -> IntArray:
+        return np.empty(0, dtype=np.int64)
+
+    @property
+    def flippable_edge_slots(self) -> IntArray:
+        return self.edge_slots
+
+    @property
+    def max_removes(self) -> int:
+        return len(self.edge_slots)
+
+    @property
+    def max_adds(self) -> int:
+        return self.num_slots - len(self.edge_slots)
+
+    @cached_property
+    def slots(self) -> IntArray:
+        return np.arange(self.num_slots, dtype=np.int64)
+
+    @cached_property
+    def slot_states(self) -> NDArray[np.bool_]:
+        states = np.zeros(self.num_slots, dtype=np.bool_)
+        states[self.edge_slots] = True
+        return states
+
+
+def one_hot(labels: IntArray, like: NDArray[Any]) -> NDArray[Any]:
+    """Labels ``[..., n]`` as one-hot rows with the columns and the type of the features ``like``."""
+    return np.eye(like.shape[-1], dtype=like.dtype)[labels]
+
+
+def _digest(cells: IntArray) -> str:
+    return hashlib.blake2b(cells.astype("<i8").tobytes(), digest_size=16).hexdigest()

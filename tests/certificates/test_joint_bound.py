@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, InputError, certified_grid, radius, worst_case
 from flipproof.certificates import joint_bound as joint
-from flipproof.certificates import vote_counts, vote_share
+from flipproof.certificates import vote_share
 from flipproof.certificates.joint_bound import JointBound, joint_bound
 from flipproof.certificates.vote_share import bounded_radius
 from flipproof.noise.feature_law import BitNoise, FeatureNoise, LabelNoise
@@ -289,7 +289,7 @@ def test_thresholds_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_reading_shares_its_bounds_with_method_votes() -> None:
     noise, room = EdgeNoise(add=0.05, remove=0.4), (400, 30)
     for counts in ([9900, 100], [5000, 5000], [7000, 200, 100], [980, 10, 10], [10, 0, 0]):
-        votes = vote_counts.from_counts(np.array(counts), noise, alpha=0.01, limits=room)
+        votes = vote_share.from_counts(np.array(counts), noise, alpha=0.01, limits=room)
         more = {"categories": 7, "limits": room, "feature_room": (30,), "alpha": 0.01}
         reading = joint.from_counts(np.array(counts), noise, LabelNoise(keep=0.8), **more)
         for name in ("label", "p_lower", "p_upper", "radius"):

@@ -84,6 +84,8 @@ def test_refused_certification(command: Command, data: Path, tmp_path: Path) -> 
         assert ended.code == 2, arguments
         assert words in ended.err
         assert not run.exists()
+    attacked = command("attack", "--model", model, "--budget", 1, "--out", run)
+    assert (attacked.code, "this command is for graphs" in attacked.err) == (2, True)
     graphs = tmp_path / "graphs"
     command("train", "--data", "topologies:16", "--epochs", 1, "--keep", 0.9, "--out", graphs)
     ended = command("certify", "--task", "nodes", "--model", graphs, "--data", data, "--out", run)

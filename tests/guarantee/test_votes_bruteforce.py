@@ -10,7 +10,7 @@ from scipy import stats
 
 from flipproof import EdgeNoise, Graph, certified_grid, certify_counts, worst_case
 from flipproof.certificates import paper
-from flipproof.certificates import vote_counts as by_votes
+from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.vote_share import bounded_radius
 from support import exact
 
@@ -443,7 +443,7 @@ def test_five_times_alpha_is_caught(name: str, method: str) -> None:
 @pytest.mark.parametrize("method", ["votes", "paper"])
 def test_a_label_without_a_test_is_caught(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: a tied class is named whenever its share's bound allows it."""
-    home = {"votes": "vote_counts"}.get(method, method)
+    home = {"votes": "vote_share"}.get(method, method)
     monkeypatch.setattr(f"flipproof.certificates.{home}.label_pvalue", lambda top, second: 0.0)
     noise, probabilities, samples = CASES["2 classes, tied"]
     false = false_certificates(noise, probabilities, samples, method=method, alpha=ALPHA)

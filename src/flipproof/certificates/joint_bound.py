@@ -26,7 +26,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates import vote_counts
+from flipproof.certificates import vote_share
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
@@ -253,7 +253,7 @@ def from_counts(
     feature_room: tuple[int, ...],
     alpha: float,
 ) -> JointReading:
-    """As method ``votes`` (:func:`flipproof.certificates.vote_counts.from_counts`), for votes under noise on edges and features.
+    """As method ``votes`` (:func:`flipproof.certificates.vote_share.from_counts`), for votes under noise on edges and features.
 
     Label test and bounds on shares are those of method ``votes``, with all of ``alpha``: every statement follows from the same
     bounds, so all hold together with probability at least ``1 - alpha``.
@@ -273,7 +273,7 @@ def from_counts(
     >>> reading.radius, reading.feature_radius, reading.grid.shape
     (5, 2, (6, 3))
     """
-    votes = vote_counts.from_counts(counts, noise, alpha=alpha, limits=limits)
+    votes = vote_share.from_counts(counts, noise, alpha=alpha, limits=limits)
     return joint_reading(votes, feature_noise, categories=categories, limits=limits, feature_room=feature_room)
 
 

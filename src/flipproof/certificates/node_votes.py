@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates import joint_bound, vote_counts
+from flipproof.certificates import joint_bound, vote_share
 from flipproof.certificates.certificate import Certificate, Evidence
 from flipproof.certificates.sampled_votes import Votes, about_features, with_features
 from flipproof.certificates.vote_share import checked_alpha
@@ -109,14 +109,14 @@ class NodeVotes(Evidence):
 
     @classmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NodeVotes:
-        """See :class:`Evidence`."""
+        """The votes on the nodes of a graph that such a description and such arrays describe."""
         samples = int(arrays["counts"][0].sum())
         drawn = Votes.from_parts(graph, description, {**arrays, "labels": np.zeros(samples, dtype=np.uint8)})
         shared = {name: getattr(drawn, name) for name in ("graph", "noise", "seed", "checksums", *_OF_NOISE)}
         return cls(arrays["counts"], labels=arrays.get("labels"), **shared)
 
     def certify(self) -> Certificate:
-        """Votes on nodes are read by :meth:`certificates`."""
+        """See :class:`Evidence`; refused, since votes on nodes give a certificate per node: see :meth:`certificates`."""
         raise InputError("votes on nodes give a certificate per node (use certificates, or certify_nodes)")
 
     def certificates(
@@ -137,7 +137,7 @@ class NodeVotes(Evidence):
         leading = -np.sort(-counts, axis=1)[:, :2]
         _, first, same = np.unique(leading, axis=0, return_index=True, return_inverse=True)
         limits = graph.max_adds, graph.max_removes
-        alike = vote_counts.many_from_counts(counts[first], self.noise, alpha=remaining, limits=limits)
+        alike = vote_share.many_from_counts(counts[first], self.noise, alpha=remaining, limits=limits)
         if self.feature_noise is not None:
             about = about_features(graph, self.feature_noise)
             joint = (joint_bound.joint_reading(certificate, self.feature_noise, **about) for certificate in alike)

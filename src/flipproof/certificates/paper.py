@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.vote_counts import certify_shares
-from flipproof.certificates.vote_share import label_pvalue, lower_bound, slack
+from flipproof.certificates.vote_share import certify_shares, label_pvalue, lower_bound, slack
 from flipproof.noise import EdgeNoise
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates import influence, joint_bound, paper, vote_counts
+from flipproof.certificates import influence, joint_bound, paper, vote_share
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, Evidence, WeakSpots
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_count, checked_samples
@@ -320,7 +320,7 @@ def certify_counts(
 
 def _from_counts(counts: IntArray, noise: EdgeNoise, graph: Graph | None, alpha: float, method: str) -> Certificate:
     limits = (_UNBOUNDED, _UNBOUNDED) if graph is None else (graph.max_adds, graph.max_removes)
-    from_counts = paper.from_counts if method == "paper" else vote_counts.from_counts
+    from_counts = paper.from_counts if method == "paper" else vote_share.from_counts
     return from_counts(counts, noise, alpha=alpha, limits=limits)
 
 

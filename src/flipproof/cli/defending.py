@@ -47,6 +47,10 @@ class ChosenData:
 
 def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     """The data of the options, else the model's own; their classes are the model's, by name."""
+    if loaded.metadata.get("task") == "nodes":
+        raise InputError(
+            "the model was trained for nodes, and this command is for graphs (use certify, verify and export)"
+        )
     names = ("data", "root", "download", "data_seed", "split_seed", "symmetrise")
     source, data = model_data(loaded.metadata, **{name: getattr(options, name) for name in names})
     notes = list[str]()

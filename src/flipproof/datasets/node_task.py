@@ -79,7 +79,7 @@ class NodeSplit:
 
 
 def split_nodes(task: NodeTask, *, train: int = 20, validation: int = 20, seed: int = 0) -> NodeSplit:
-    """Split the nodes of known class of a task at random: so many of every class to train and to choose on, the rest for tests.
+    """Split a task's nodes of known class at random: so many of every class to train and to choose on, the rest for tests.
 
     >>> split_nodes(NodeTask(Graph(6, []), [0, 0, 0, 1, 1, 1]), train=1, validation=1)
     NodeSplit(train=2, validation=2, test=2, seed=0)
@@ -109,7 +109,7 @@ def citation(path: str | os.PathLike[str]) -> NodeTask:
 
     The file holds ``num_nodes``, ``edges [m, 2]``, ``labels``, ``class_names`` and binary attributes as a CSR matrix:
     ``attr_indptr``, ``attr_indices`` and ``num_attributes``. A ``Planetoid`` folder is ``ROOT/NAME`` with ``raw`` or
-    ``processed`` inside, and nothing is downloaded.
+    ``processed`` inside, and nothing is downloaded. ``path`` is that of the file or folder.
     """
     place = Path(path).expanduser()
     if not place.exists():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from flipproof.certificates.node_votes import NodeVotes, checked_nodes
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_samples, checked_seed
-from flipproof.classifiers.node_model import NodeClassifier
 from flipproof.defences.defence import DefendedClassifier, Request, Run
 from flipproof.defences.smoothing import Smoothing
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, SampleStream
+
+if TYPE_CHECKING:
+    from flipproof.classifiers.node_model import NodeClassifier
 
 NOISE_NAMES = ("keep", "add", "remove", "label_keep", "bit_add", "bit_remove")
 
@@ -125,6 +127,8 @@ class NodeSmoothing(Smoothing):
 
 def node_classifier(classifier: DefendedClassifier) -> NodeClassifier:
     """The base classifier, if it answers single nodes."""
+    from flipproof.classifiers.node_model import NodeClassifier  # needs torch
+
     if not isinstance(classifier.classifier, NodeClassifier):
         raise InputError(
             f"certificates of nodes need a torch module in PyG's convention forward(x, edge_index); got one that is asked as "

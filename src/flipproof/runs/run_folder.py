@@ -114,7 +114,9 @@ class RunSettings:
                 f"{path.parent} holds a run of another version of flipproof (use that version, or choose another folder)"
             )
         if content.get("command") != cls.command:
-            raise InputError(f"{path.parent} was not made by flipproof {cls.command} (give such a run)")
+            raise InputError(
+                f"{path.parent} was not made by flipproof {cls.command}, but by {content.get('command')} (give such a run)"
+            )
         settings: dict[str, Any] = content["settings"]
         if odd := sorted(settings.keys() ^ {entry.name for entry in fields(cls)}):
             raise InputError(

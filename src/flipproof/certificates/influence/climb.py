@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates import vote_counts
 from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.certificates.influence.lead_test import Attack, LeadTest, SignTest
@@ -77,7 +76,7 @@ def from_votes(votes: Votes, *, alpha: float) -> Certificate:
     The flips are made again and compared with the votes' checksums.
     """
     graph, noise, counts = votes.graph, votes.noise, votes.counts
-    share_alone = vote_counts.from_counts(counts, noise, alpha=alpha, limits=(graph.max_adds, graph.max_removes))
+    share_alone = by_votes.from_counts(counts, noise, alpha=alpha, limits=(graph.max_adds, graph.max_removes))
     order = choose_order(graph.num_slots, len(votes), noise, votes.num_classes)
     if order == 0:
         return replace(share_alone, method="influence")

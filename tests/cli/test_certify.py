@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 import flipproof as fp
 from flipproof.runs.run_folder import CertifySettings
-from flipproof.runs.table import COLUMNS
+from flipproof.runs.table import COLUMNS, NODE_COLUMNS
 from support.command_line import OWN_MODEL, Shell, write_graphs
 
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs"]
@@ -127,10 +127,13 @@ def test_rows_stand_in_order_in_every_format(shell: Shell) -> None:
     assert "/" not in text.splitlines()[1]
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [int(row["graph"]) for row in rows] == list(range(12))
-    assert list(rows[0]) == list(COLUMNS)
+    assert list(rows[0]) == [column for column in COLUMNS if column not in NODE_COLUMNS], "nobody asked about nodes"
     as_json = json.loads(shell("export", "run", "--format", "json").out)
     assert shell("export", "run", "--format", "parquet", "--out", "table.parquet").code == 0
-    assert parquet.read_table(pyarrow.BufferReader(Path("table.parquet").read_bytes())).to_pylist() == as_json
+    exact = parquet.read_table(pyarrow.BufferReader(Path("table.parquet").read_bytes())).to_pylist()
+    for row, shown in zip(exact, as_json, strict=True):
+        assert [row.pop(name) for name in ("p_add", "p_remove")] == pytest.approx([shown["p_add"], shown["p_remove"]])
+        assert {**row, "p_add": 0.2, "p_remove": 0.2} == {**dict.fromkeys(NODE_COLUMNS), **shown}
     for row, same in zip(rows, as_json, strict=True):
         assert row["name"] == same["name"] == f"{row['graph']}.edges"
         assert float(row["p_lower"]) == same["p_lower"]

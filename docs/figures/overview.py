@@ -169,8 +169,9 @@ def main() -> None:
         figure.savefig(PLACE / "overview.svg", metadata={"Date": None}, bbox_inches="tight")
         narrow = Figure(figsize=(4.4, 6.4), layout="constrained")  # for a phone
         above, below = narrow.subplots(2, 1, height_ratios=(2, 3))
-        draw_example(above, data.test[index], attacks[index], title.replace("\n", " ").replace(". ", ".\n"))
+        draw_example(above, data.test[index], attacks[index], title)
         draw_curves(below, curves, under_attack, floor)
+        below.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.45, -0.2))
         narrow.savefig(PLACE / "overview-narrow.svg", metadata={"Date": None}, bbox_inches="tight")
 
 

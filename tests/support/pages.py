@@ -56,7 +56,8 @@ _SMALL = {
 _FEW_TOPOLOGIES = "topologies:48"
 _SMALL_PYTHON = {
     r"fp\.datasets\.topologies\(\)": "fp.datasets.topologies(64)",
-    r'time="\d+[smh]"': 'time="2s"',
+    r'time="10m"': 'time="2s", epochs=5, defence="local"',
+    r'time="40s"': 'time="2s"',
 }
 
 

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +25,7 @@ from flipproof.certificates.metrics import certified_accuracy
 from flipproof.checks import checked_count, checked_seconds, checked_seed
 from flipproof.datasets import Dataset
 from flipproof.datasets.dataset import UNNAMED
-from flipproof.datasets.sources import DataSource
+from flipproof.datasets.sources import DataSource, fingerprint
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 _ESTIMATOR = "estimator.json"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class GivenGraphs(DataSource):
-    """Graphs that are in memory: all of them are there to train on and to choose with."""
+    """Graphs that are in memory: all of them are there to train on and to choose with. Equal if the graphs are."""
 
-    graphs: Dataset | None = None
+    graphs: Dataset | None = field(default=None, compare=False)
+    sha256: str = ""  # of the graphs
 
     def load(self, *, like: Sequence[Any] = ()) -> Dataset:
         assert self.graphs is not None
@@ -134,7 +135,13 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if len(classes) < 2:
             raise InputError(f"at least two classes are needed; got {classes.tolist()} (check the labels)")
         data = Dataset(_with_labels(members, known), class_names=map(str, classes))
-        source = GivenGraphs("graphs", split_seed=checked_seed(self.seed), validation=self.validation, graphs=data)
+        source = GivenGraphs(
+            "graphs",
+            split_seed=checked_seed(self.seed),
+            validation=self.validation,
+            graphs=data,
+            sha256=fingerprint(data),
+        )
         experiment = Experiment(
             source, threat, self._candidates(data, threat), ladder_of(self.epochs), self.features, factory=self.model
         )

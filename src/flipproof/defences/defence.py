@@ -230,7 +230,6 @@ class DefendedClassifier:
 
     def graph_of(self, graph: Any) -> Graph:
         """The graph, from any form that the library accepts; see :meth:`graphs_of`."""
-<<<<<<< HEAD
         made: Graph = self._converted(as_graph, graph)
         return made
 
@@ -238,15 +237,6 @@ class DefendedClassifier:
         """The graphs, from any form; where ``edge_features`` are made, nobody misses those that are stored."""
         made: list[Graph] = self._converted(as_graphs, graphs)
         return made
-=======
-        one: Graph = self._converted(as_graph, graph)
-        return one
-
-    def graphs_of(self, graphs: Iterable[Any]) -> list[Graph]:
-        """The graphs, from any form; where ``edge_features`` are made, nobody misses those that are stored."""
-        several: list[Graph] = self._converted(as_graphs, graphs)
-        return several
->>>>>>> user
 
     def _converted(self, convert: Callable[[Any], Any], value: Any) -> Any:
         if self.edge_features is None:

@@ -66,11 +66,7 @@ class EdgeGroups:
         return self.of_pairs(pairs_of_slots(slots, num_nodes))
 
     def of_nodes(self, num_nodes: int, count: int) -> IntArray:
-<<<<<<< HEAD
-        """The feature group ``0..count-1`` of each of ``num_nodes`` nodes: the group of the pair of the node with itself."""
-=======
         """The feature group ``0..count-1`` of each of ``num_nodes`` nodes: the group of its pair with itself."""
->>>>>>> user
         return replace(self, count=count).of_pairs(np.arange(num_nodes).repeat(2).reshape(-1, 2))
 
     def shown(self, graph: Graph, count: int) -> list[Graph]:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import flipproof as fp
-from flipproof.defences.defence import ask_all
+from flipproof.defences.asking import ask_all
 from flipproof.engines import Engine, Processes, RayCluster, ThisProcess, cores
 from flipproof.engines.pool import one_thread
 

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import flipproof as fp
-from flipproof.defences.defence import ask_all
+from flipproof.defences.asking import ask_all
 from flipproof.defences.smoothing import Sampling
 from flipproof.engines import RayCluster
 from support.attacked import ExactSmoothed, TableClassifier, trained

@@ -15,7 +15,8 @@ from flipproof.cli.defending import defend, num_classes, required_defence
 from flipproof.cli.options import ModelOptions, OutputOptions, WorkerOptions
 from flipproof.datasets.folder import Columns, parsed_line, read_unlabelled
 from flipproof.datasets.sources import stored_attributes
-from flipproof.defences.defence import DefendedClassifier, ask_all, described
+from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph

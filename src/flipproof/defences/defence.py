@@ -5,7 +5,7 @@
 
 The fields of a defence are its settings, those of its request what certification takes: both are options of the command line and
 stand in run.json. CONTRIBUTING.md says what a new one needs. :class:`DefendedClassifier` is what users hold: a model with its
-defence; each defence has a thin subclass with its own arguments. :func:`ask_all` asks about many graphs on any engine.
+defence; each defence has a thin subclass with its own arguments. asking.py asks about many graphs on any engine.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -26,13 +24,14 @@ from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY, as_classifier, unwrapped
 from flipproof.classifiers.guard import Guard
 from flipproof.defences import defence_class, trained_defence
+from flipproof.defences.asking import ask_all, say_differing
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.graphs.conversions import UnusedEdgeFields
 from flipproof.noise import EdgeNoise, FeatureNoise
-from flipproof.progress import note, progress, watched
+from flipproof.progress import note, watched
 
 if TYPE_CHECKING:
     from flipproof.defences.target import Effort, Target
@@ -231,13 +230,13 @@ class DefendedClassifier:
 
     def graph_of(self, graph: Any) -> Graph:
         """The graph, from any form that the library accepts; see :meth:`graphs_of`."""
-        one: Graph = self._converted(as_graph, graph)
-        return one
+        made: Graph = self._converted(as_graph, graph)
+        return made
 
     def graphs_of(self, graphs: Iterable[Any]) -> list[Graph]:
         """The graphs, from any form; where ``edge_features`` are made, nobody misses those that are stored."""
-        several: list[Graph] = self._converted(as_graphs, graphs)
-        return several
+        made: list[Graph] = self._converted(as_graphs, graphs)
+        return made
 
     def _converted(self, convert: Callable[[Any], Any], value: Any) -> Any:
         if self.edge_features is None:
@@ -303,7 +302,8 @@ class DefendedClassifier:
     def _evidence(self, graph: Graph, request: Any) -> Any:
         self.check_ahead([graph], request)
         evidence = self.defence.ask(self, graph, request)
-        _say_differing(evidence.differing, evidence.compared)
+        if evidence.differing:
+            say_differing(evidence.differing, evidence.compared)
         return evidence
 
     def _certificates(
@@ -464,73 +464,3 @@ def undefended(model: Any, **arguments: Any) -> DefendedClassifier:
     from flipproof.defences.baselines import Undefended
 
     return Undefended(model, **arguments)
-
-
-def ask_all(
-    classifier: DefendedClassifier,
-    request: Any,
-    graphs: Mapping[int, Graph],
-    *,
-    chosen: Iterable[int] | None = None,
-    engine: Engine | None = None,
-    read: bool = True,
-    quiet: bool = True,
-) -> Iterator[tuple[int, Evidence, Certificate | None]]:
-    """Number, evidence and certificate of every graph, as they are finished.
-
-    A graph that is alone is split among the workers. The classifier has checked the graphs ahead.
-    """
-    run: Run = map
-    engine, numbers = engine or ThisProcess(), list(graphs if chosen is None else chosen)
-    if 2 * len(numbers) <= getattr(engine, "workers", 1):
-        run, engine = partial(_split, engine, quiet), ThisProcess()
-    work, missing, differing, compared = partial(_ask, classifier, request, read, run), set(numbers), 0, 0
-    with closing(engine.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]
-        for (index, _), (evidence, certificate) in results:
-            if index not in missing:
-                raise InputError(f"the engine must return every task once; got graph {index} again")
-            missing.remove(index)
-            differing, compared = differing + evidence.differing, compared + evidence.compared
-            yield index, evidence, certificate
-    if missing:
-        raise InputError(f"the engine must return every task; graph {min(missing)} has no answer")
-    _say_differing(differing, compared)
-
-
-def _say_differing(differing: int, compared: int) -> None:
-    """Say that a shortcut answered otherwise than its model, about graphs that no probe before the run resembles."""
-    if differing:
-        note(
-            f"the shortcut to the model answered otherwise than the model itself about {differing:,} of {compared:,} compared "
-            "samples; certificates are those of the shortcut's answers (model.dense_twin = False asks the model itself)"
-        )
-
-
-def _ask(
-    classifier: DefendedClassifier, request: Any, read: bool, run: Run, task: tuple[int, Graph]
-) -> tuple[Evidence, Certificate | None]:
-    """Evidence and certificate of one graph; whatever a user's own model raises becomes one sentence."""
-    index, graph = task
-    try:
-        classifier.try_on(graph)
-        evidence = classifier.defence.ask(classifier, graph, request, run)
-    except (InputError, OSError, MemoryError):
-        raise
-    except Exception as error:
-        if type(classifier.model).__module__.startswith("flipproof."):
-            raise
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        raise InputError(f"the model failed on graph {index} with {reason} (correct it, and run again)") from error
-    return evidence, request.read(evidence) if read else None
-
-
-def _split(engine: Engine, quiet: bool, work: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
-    """As ``map``, for pieces of work on one graph, on all workers of an engine."""
-    tasks, results = list(enumerate(pieces)), dict[int, Any]()
-    if len(tasks) < 2:
-        return [work(piece) for _, piece in tasks]
-    with progress("asking about one graph", len(tasks), unit="pieces", quiet=quiet) as advance:
-        for (place, _), result in engine.run(lambda task: work(task[1]), tasks):
-            results[place] = result
-            advance(1)
-    return [results[place] for place, _ in tasks]

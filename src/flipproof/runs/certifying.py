@@ -20,7 +20,8 @@ import numpy as np
 
 from flipproof.certificates.certificate import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
-from flipproof.defences.defence import DefendedClassifier, ask_all
+from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import Engine
 from flipproof.engines.pool import one_thread
 from flipproof.errors import InputError

@@ -12,7 +12,8 @@ import numpy as np
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import withstands
 from flipproof.defences import defence_names
-from flipproof.defences.defence import DefendedClassifier, ask_all
+from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.graphs import Graph

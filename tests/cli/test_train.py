@@ -103,7 +103,7 @@ def test_ctrl_c_and_the_same_command_again(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--model", "resnet"], "--model must be one of gcn, gin, graphsage, sage, gat, local, edge-blind"),
+        (["--model", "resnet"], "--model must be one of gcn, gin, graphsage, sage, gat, local, node-gcn, edge-blind"),
         (["--model", "edge-blind:edge-blind"], "--model must be one of"),
         (["--corrected"], "--corrected is for gin under noise; got --model gin and no noise"),
         (["--objective", "votes"], "objective must be one of samples, majority, attacked, attacked-votes; got 'votes'"),

@@ -456,7 +456,7 @@ def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling() -> 
     assert certificate.grid.shape == (9, 8)
     assert certificate.grid.all()
     assert smooth.predict(graph) == certificate.label
-    assert "any 15 edge flips (edge-blind, alpha 0" in str(certificate)
+    assert "any 15 edge flips (edge-blind, with certainty)" in str(certificate)
     json.dumps(certificate.to_dict())
     assert certificate == smooth.certify_all([graph], simultaneous=True)[0]
     # the smoothed classifier's answer is the same, sampled, and on any other graph of these nodes

@@ -444,7 +444,7 @@ def test_five_times_alpha_is_caught(name: str, method: str) -> None:
 def test_a_label_without_a_test_is_caught(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: a tied class is named whenever its share's bound allows it."""
     home = {"votes": "vote_share"}.get(method, method)
-    monkeypatch.setattr(f"flipproof.certificates.{home}.label_pvalue", lambda top, second: 0.0)
+    monkeypatch.setattr(f"flipproof.certificates.{home}.label_pvalue", lambda top, second: np.zeros(np.shape(top)))
     noise, probabilities, samples = CASES["2 classes, tied"]
     false = false_certificates(noise, probabilities, samples, method=method, alpha=ALPHA)
     assert not fits(false, ALPHA)

@@ -3,8 +3,8 @@
     python benchmarks/features.py --root data                     # MUTAG, PTC_MR and NCI1, one after the other
     python benchmarks/features.py --root data --data MUTAG --epochs 20 --samples 500
 
-Of every data set, a third is for testing (at most --graphs graphs, every class in proportion). The default noises and number of samples
-were set after a look at 20 test graphs of MUTAG.
+Of every data set, a third is for testing (at most --graphs graphs, every class in proportion). The default noises and
+number of samples were set after a look at 20 test graphs of MUTAG.
 Smoothing: fp.models.GIN, trained under the noise that certifies it, for each pair of --keeps. Local: fp.models.Local, trained for
 all budgets up to 3 and asked with changed nodes. To compare with: always naming the class that is most frequent in training, and
 fp.models.NodeStatistics without node features, which sees the number of nodes alone; neither edges nor labels concern them.

@@ -138,7 +138,7 @@ def test_features_get_the_columns_of_the_model(shell: Shell) -> None:
     less = {**content, "nodes": [{"id": node["id"], "mass": node["mass"]} for node in content["nodes"]]}
     Path("less.json").write_text(json.dumps(less))
     assert (
-        "element of node 0 must be one of C, N, as in the data of the model; it is missing"
+        "element of node 0 must be one of C, N, as at the other nodes or in the data of the model; it is missing"
         in shell(*predict, "less.json").err
     )
 

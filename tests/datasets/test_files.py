@@ -235,7 +235,7 @@ BROKEN: list[tuple[str, dict[str, str], str]] = [
     ("a.json,0\nb.json,1\n", {
         "a__json": json.dumps({"nodes": [{"id": 0, "x": [1, 2]}], "edges": []}),
         "b__json": json.dumps({"nodes": [{"id": 0, "x": [1]}], "edges": []}),
-    }, "b.json: x of node 0 must be 2 numbers, as at the nodes before; got [1]"),
+    }, "b.json: x of node 0 must be 2 numbers, as at the other nodes or in the data of the model; got [1]"),
 ]  # fmt: skip
 
 
@@ -396,7 +396,8 @@ def test_everything_that_is_ignored_is_said_with_the_reason(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("mass", "words"), [(NAN, r"finite; got nan \(fill it in"), (1e40, r"a number of single precision, .*1e\+40")]
+    ("mass", "words"),
+    [(NAN, r"finite, .*; got nan \(fill it in"), (1e40, r"finite, at most 3.4e\+38 in single precision; got 1e\+40")],
 )
 def test_a_number_that_is_no_feature_is_refused_with_its_node(mass: float, words: str, tmp_path: Path) -> None:
     write_table(tmp_path, {"a": atoms("CO", mass=1), "b": [*atoms("C", mass=1), *atoms("O", mass=mass)]})

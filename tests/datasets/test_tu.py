@@ -107,8 +107,8 @@ def test_nodes_need_not_be_sorted_by_graph(tmp_path: Path) -> None:
 
 
 BROKEN = [
-    ({"A": "1, 2\n2, x\n"}, "TOY_A.txt, line 2: expected a number; got 'x'"),
-    ({"A": "1, 2\n\n2, 1, 3\n"}, "TOY_A.txt, line 3: expected 2 numbers, split by commas; got 3"),
+    ({"A": "1, 2\n2, x\n"}, "TOY_A.txt, line 2: expected 2 numbers, split by commas; got '2, x'"),
+    ({"A": "1, 2\n\n2, 1, 3\n"}, "TOY_A.txt, line 3: expected 2 numbers, split by commas; got '2, 1, 3'"),
     ({"A": "1 2\n"}, "TOY_A.txt, line 1: expected 2 numbers"),
     ({"A": "1\n2\n"}, "TOY_A.txt, line 1: expected 2 numbers"),
     ({"A": "1, 2\n2, 1\n\n3, 9\n9, 3\n"}, "TOY_A.txt, line 4: expected nodes from 1 to 5; got 3, 9"),
@@ -117,13 +117,13 @@ BROKEN = [
     ({"A": "1, 2\n2, 1\n3, 4\n"}, "TOY_A.txt, line 3: the edge 3, 4 has no counterpart"),
     ({"A": "\xff\xfe\x00"}, "TOY_A.txt is not a text file"),
     ({"A": "1.5, 2\n"}, "TOY_A.txt, line 1: expected whole numbers; got 1.5"),
-    ({"graph_labels": "0\nnan\n"}, "TOY_graph_labels.txt, line 2: expected a number; got 'nan'"),
+    ({"graph_labels": "0\nnan\n"}, "TOY_graph_labels.txt, line 2: expected 1 number; got 'nan'"),
     ({"graph_labels": "0\n1\n1\n"}, "TOY_graph_labels.txt, line 3: graph 3 has no node"),
     ({"graph_labels": "\n"}, "TOY_graph_labels.txt is empty"),
     ({"graph_labels": None}, "TOY_graph_labels.txt is missing"),
     ({"graph_indicator": "1\n1\n2\n3\n2\n"}, "TOY_graph_indicator.txt, line 4: expected a graph from 1 to 2"),
     ({"graph_indicator": None}, "TOY_graph_indicator.txt is missing"),
-    ({"node_labels": "0\n0\n"}, "TOY_node_labels.txt has 2 lines; expected one a node, 5"),
+    ({"node_labels": "0\n0\n"}, "TOY_node_labels.txt has 2 lines; expected one per node, 5"),
     ({"node_attributes": "1,2\n1,2\n1\n1,2\n1,2\n"}, "TOY_node_attributes.txt, line 3: expected 2 numbers"),
     ({"node_attributes": "1\n"}, "TOY_node_attributes.txt has 1 lines"),
 ]

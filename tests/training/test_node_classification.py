@@ -56,7 +56,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         train_nodes(GCN(12, 3), TASK, split=SPLIT)
     with pytest.raises(InputError, match="does not exist"):
         citation(tmp_path / "none")
-    with pytest.raises(InputError, match="neither raw nor processed"):
+    with pytest.raises(InputError, match="no folder raw"):
         citation(tmp_path)
     np.savez(tmp_path / "odd.npz", edges=np.zeros((0, 2)))
     with pytest.raises(InputError, match="it has no num_nodes"):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ LABELS = "labels.csv"
 _MOST_CATEGORIES = 64
 _LARGEST = float(np.finfo(np.float32).max)
 _SHOWN = 5  # names in a remark
-_OF_MODEL = "as in the data of the model"
 
 
 def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symmetrise: bool = False) -> Dataset:
@@ -57,49 +55,43 @@ def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symm
     if has_edge_table(base):
         read, used = _from_tables(base, listed), {EDGES, NODES}
     else:
-        read, used = [], {file for _, file, _ in listed}
-        for where, file, _ in listed:
+        read, used = [], set(listed)
+        for file, (where, _) in listed.items():
             if Path(file).is_absolute() or ".." in Path(file).parts:
                 raise InputError(f"{where}: {file} lies outside the folder (copy the graph into it)")
             read.append(replace(read_graph_file(base / file, where, symmetrise=symmetrise), name=file))
     left = sorted(entry.name for entry in base.iterdir() if entry.is_file() and entry.name not in {*used, LABELS})
     more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
     remarks = [f"not listed in {LABELS}, and not read: {', '.join(left[:_SHOWN])}{more}"] if left else []
-    attributes, basis = list(like), _OF_MODEL
-    if like:
-        read_by_model = {attribute.name for attribute in like}
-        own = {
-            name for raw in read for name in (*raw.attributes, *(f"{name} (of edges)" for name in raw.edge_attributes))
-        }
-        if unread := sorted(own - read_by_model):
-            remarks.append(f"attributes that the model's data do not have, and that are not read: {', '.join(unread)}")
-    else:
-        attributes, basis = _attributes(read), "as at the nodes before"
-    names, numbers = _classes([label for _, _, label in listed])
-    graphs = [graph_of(raw, attributes, label, basis=basis) for raw, label in zip(read, numbers, strict=True)]
+    attributes = list(like) or _attributes(read)
+    if unread := {name for raw in read for name in raw.attributes} - {attribute.name for attribute in attributes}:
+        remarks.append(
+            f"attributes that the model's data do not have, and that are not read: {', '.join(sorted(unread))}"
+        )
+    names, numbers = _classes([label for _, label in listed.values()])
+    graphs = [graph_of(raw, attributes, label) for raw, label in zip(read, numbers, strict=True)]
     return Dataset(graphs, class_names=names, name=base.resolve().name, attributes=attributes, remarks=remarks)
 
 
-def _from_tables(base: Path, listed: Sequence[tuple[str, str, str]]) -> list[RawGraph]:
+def _from_tables(base: Path, listed: Mapping[str, tuple[str, str]]) -> list[RawGraph]:
     """The graphs of ``edges.csv`` in the order of ``labels.csv``; both must name the same ones."""
     graphs = read_edge_table(base)
-    for where, graph, _ in listed:
+    for graph, (where, _) in listed.items():
         if graph not in graphs:
             raise InputError(
                 f"{where}: {EDGES} has no graph {graph} (a graph without edges is given by its nodes in {NODES})"
             )
-    unlisted = graphs.keys() - {graph for _, graph, _ in listed}
-    if unlisted:
+    if unlisted := graphs.keys() - listed.keys():
         raise InputError(
             f"{base / EDGES} has {len(unlisted)} graphs that {LABELS} does not list, such as {min(unlisted)} (add their classes, "
             "or leave them out)"
         )
-    return [graphs[graph] for _, graph, _ in listed]
+    return [graphs[graph] for graph in listed]
 
 
-def _listed(table: Path) -> list[tuple[str, str, str]]:
-    """Where (for errors), file and label of every line of the table."""
-    rows: dict[str, tuple[str, str, str]] = {}
+def _listed(table: Path) -> dict[str, tuple[str, str]]:
+    """For each file or graph of the table where it stands (for errors), and its label."""
+    rows: dict[str, tuple[str, str]] = {}
     for where, row in csv_rows(table, "expected lines of file,label"):
         if not rows and row in (["file", "label"], ["graph", "label"]):
             continue
@@ -107,10 +99,10 @@ def _listed(table: Path) -> list[tuple[str, str, str]]:
             raise InputError(f"{where}: expected file,label; got {','.join(row)!r} (one graph per line)")
         if row[0] in rows:
             raise InputError(f"{where}: {row[0]} is listed twice (leave one of the lines out)")
-        rows[row[0]] = (where, row[0], row[1])
+        rows[row[0]] = (where, row[1])
     if not rows:
         raise InputError(f"{table} lists no graph; expected lines of file,label (add one line per graph)")
-    return list(rows.values())
+    return rows
 
 
 def _classes(labels: Sequence[str]) -> tuple[list[str], list[int]]:
@@ -130,14 +122,13 @@ def _classes(labels: Sequence[str]) -> tuple[list[str], list[int]]:
 
 def _attributes(graphs: Sequence[RawGraph]) -> list[Attribute]:
     """What becomes of every attribute that a node or an edge has."""
-    names = sorted({name for graph in graphs for name in graph.attributes})
-    attributes = [_attribute(graphs, name) for name in names]
+    names = {name for graph in graphs for node in graph.nodes for name in node}
+    attributes = [_attribute(graphs, name) for name in sorted(names)]
     if any(attribute.name == "x" and attribute.columns and not attribute.categories for attribute in attributes):
         alone = "x is there, and is taken alone"
         attributes = [a if a.name == "x" or not a.columns else Attribute(a.name, remark=alone) for a in attributes]
-    edges = sorted({name for graph in graphs for name in graph.edge_attributes})
-    remark = "an edge that the noise adds has none"
-    return [*attributes, *(Attribute(f"{name} (of edges)", remark=remark) for name in edges)]
+    of_edges = {name for graph in graphs for name in graph.attributes} - names
+    return [*attributes, *(Attribute(name, remark="an edge that the noise adds has none") for name in sorted(of_edges))]
 
 
 def _attribute(graphs: Sequence[RawGraph], name: str) -> Attribute:
@@ -161,14 +152,12 @@ def _attribute(graphs: Sequence[RawGraph], name: str) -> Attribute:
     return Attribute(name, len(_row(values[0])))
 
 
-def graph_of(
-    raw: RawGraph, attributes: Sequence[Attribute], label: int | None = None, *, basis: str = _OF_MODEL
-) -> Graph:
+def graph_of(raw: RawGraph, attributes: Sequence[Attribute], label: int | None = None) -> Graph:
     """The graph with these attributes as its node features; refuses a node that lacks one, or has another kind of value."""
     taken = [attribute for attribute in attributes if attribute.columns]
     try:
         rows = [
-            [number for attribute in taken for number in _numbers(node, index, attribute, basis)]
+            [number for attribute in taken for number in _numbers(node, index, attribute)]
             for index, node in enumerate(raw.nodes)
         ]
         features = np.array(rows, dtype=np.float32) if taken else None
@@ -177,7 +166,7 @@ def graph_of(
         raise InputError(f"{raw.source}: {error}") from error
 
 
-def _numbers(node: dict[str, Any], index: int, attribute: Attribute, basis: str) -> list[float]:
+def _numbers(node: dict[str, Any], index: int, attribute: Attribute) -> list[float]:
     """What an attribute puts into the row of a node."""
     name, value = attribute.name, node.get(attribute.name)
     if attribute.categories:
@@ -189,16 +178,14 @@ def _numbers(node: dict[str, Any], index: int, attribute: Attribute, basis: str)
         fits, expected = len(row) == attribute.columns, attribute.words
     if not fits:
         got = f"got {value!r}" if name in node else "it is missing"
-        remedy = "correct the file, or train on data that have it" if basis == _OF_MODEL else "give every node the same"
-        raise InputError(f"{name} of node {index} must be {expected}, {basis}; {got} ({remedy})")
-    if not all(map(math.isfinite, row)):
         raise InputError(
-            f"{name} of node {index} must be finite; got {value!r} (fill it in, or take {name} out of the files)"
+            f"{name} of node {index} must be {expected}, as at the other nodes or in the data of the model; {got} (correct the "
+            "file, or train on data that have it)"
         )
-    if max(map(abs, row)) > _LARGEST:
+    if not all(abs(number) <= _LARGEST for number in row):
         raise InputError(
-            f"{name} of node {index} must be a number of single precision, at most {_LARGEST:.2g}; got {value!r} (scale it, or "
-            f"take {name} out of the files)"
+            f"{name} of node {index} must be finite, at most {_LARGEST:.2g} in single precision; got {value!r} (fill it in or "
+            f"scale it, or take {name} out of the files)"
         )
     return row
 
@@ -206,12 +193,7 @@ def _numbers(node: dict[str, Any], index: int, attribute: Attribute, basis: str)
 def _row(value: Any) -> list[float]:
     """A number, or a list of numbers, as a list; an empty one for anything else."""
     values = value if isinstance(value, list) else [value]
-    if not all(isinstance(number, (int, float)) for number in values):
-        return []
-    try:
-        return [float(number) for number in values]
-    except OverflowError:  # a whole number beyond all floats
-        return [math.inf] * len(values)
+    return values if all(isinstance(number, (int, float)) for number in values) else []
 
 
 # ---- graphs without labels, for a model that is there already ----
@@ -257,13 +239,12 @@ class Columns:
 
     def graph(self, raw: RawGraph) -> Graph:
         """The graph with the model's columns; refuses one that lacks an attribute that the model reads."""
-        own, first = raw.attributes, raw.nodes[0].get("x")
+        first = raw.nodes[0].get("x")
         width = len(first) if isinstance(first, list) else int(first is not None)
         taken = [attribute for attribute in self.attributes or () if attribute.columns]
-        named = own & {attribute.name for attribute in taken if attribute.name != "x"}
+        named = raw.attributes & {attribute.name for attribute in taken if attribute.name != "x"}
         at_once = taken and width == sum(attribute.columns for attribute in taken) and not named
         if width and (self.attributes is None or at_once):
             taken = [Attribute("x", width)]
-        self.unused |= own - {attribute.name for attribute in taken}
-        self.unused |= {f"{name} (of edges)" for name in raw.edge_attributes}
+        self.unused |= raw.attributes - {attribute.name for attribute in taken}
         return graph_of(raw, taken)

@@ -38,8 +38,8 @@ class RawGraph:
 
     @property
     def attributes(self) -> set[str]:
-        """Names of the attributes that its nodes have."""
-        return {name for node in self.nodes for name in node}
+        """The attributes of its nodes and edges, as users are told of them."""
+        return {name for node in self.nodes for name in node} | {f"{name} (of edges)" for name in self.edge_attributes}
 
     def checked(self, symmetrise: bool) -> RawGraph:
         """Itself; refuses a graph without nodes, and an irregular one unless it is to be made simple and undirected."""
@@ -125,10 +125,13 @@ def loaded_json(text: str, where: str, remedy: str) -> Any:
 
 def parsed_json(content: Any, source: str, name: str) -> RawGraph:
     """A graph from parsed JSON: node-link, or ``{"num_nodes": 3, "edges": [[0, 1], ...], "x": [[1.0], ...]}``."""
-    if isinstance(content, dict) and "num_nodes" in content:
-        content = _as_node_link(content, source)
-    nodes = content.get("nodes") if isinstance(content, dict) else None
-    links = content.get("edges", content.get("links")) if isinstance(content, dict) else None
+    content = content if isinstance(content, dict) else {}
+    irregular = "directed" if content.get("directed") else "with parallel edges" if content.get("multigraph") else ""
+    named = {"edge_labels"} & content.keys()
+    if "num_nodes" in content:
+        nodes, edges = _numbered_form(content, source)
+        return RawGraph(name, source, nodes, edges, named, irregular)
+    nodes, links = content.get("nodes"), content.get("edges", content.get("links"))
     if not isinstance(nodes, list) or not isinstance(links, list):
         raise InputError(
             f'{source} is not node-link JSON; expected the lists "nodes" and "edges" (or "links") (export it again)'
@@ -150,14 +153,13 @@ def parsed_json(content: Any, source: str, name: str) -> RawGraph:
                 f'{source}: edge {index} must join two nodes by "source" and "target"; got {link!r} (correct the ids)'
             )
         edges.append((place[ends[0]], place[ends[1]]))
+        named |= link.keys() - {"source", "target"}
     attributes = [{key: value for key, value in node.items() if key != "id"} for node in nodes]
-    named = ({key for link in links for key in link} - {"source", "target"}) | ({"edge_labels"} & content.keys())
-    irregular = "directed" if content.get("directed") else "with parallel edges" if content.get("multigraph") else ""
     return RawGraph(name, source, attributes, edges, named, irregular)
 
 
-def _as_node_link(content: dict[str, Any], source: str) -> dict[str, Any]:
-    """The short form with numbered nodes."""
+def _numbered_form(content: dict[str, Any], source: str) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+    """Nodes and edges of the short form, whose nodes are numbered; which numbers there are :class:`Graph` checks."""
     count, edges, rows = content["num_nodes"], content.get("edges"), content.get("x")
     pairs = isinstance(edges, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in edges)
     fits = rows is None or (isinstance(rows, list) and len(rows) == count)
@@ -168,8 +170,8 @@ def _as_node_link(content: dict[str, Any], source: str) -> dict[str, Any]:
         )
     if count > _MOST_NODES:
         raise InputError(f"{source}: num_nodes must be at most {_MOST_NODES:,}; got {count:,} (leave the graph out)")
-    nodes = [{"id": index} if rows is None else {"id": index, "x": rows[index]} for index in range(count)]
-    return {**content, "nodes": nodes, "edges": [{"source": u, "target": v} for u, v in edges or []]}
+    nodes = [{} for _ in range(count)] if rows is None else [{"x": row} for row in rows]
+    return nodes, edges
 
 
 def _edge_list(path: Path) -> RawGraph:
@@ -227,10 +229,9 @@ def csv_rows(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:
         raise InputError(f"{path}, line {reader.line_num}: {error} ({expected})") from error
 
 
-def table_rows(path: Path, needed: tuple[str, ...]) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
-    """The heading of a CSV table, and its rows by column, each with where it stands; blank lines are passed over."""
+def table_rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a CSV table by column, each with where it stands; blank lines are passed over."""
     columns: list[str] = []
-    rows: list[tuple[str, dict[str, str]]] = []
     for where, row in csv_rows(path, f"expected the columns {', '.join(needed)}"):
         if not columns:
             columns = [cell.lower() if cell.lower() in needed else cell for cell in row]
@@ -246,31 +247,31 @@ def table_rows(path: Path, needed: tuple[str, ...]) -> tuple[list[str], list[tup
         empty = next((name for name in needed if not cells[name]), None)
         if empty is not None:
             raise InputError(f"{where}: {empty} is empty (fill it in, or leave the line out)")
-        rows.append((where, cells))
-    return columns, rows
+        yield where, cells
 
 
 def read_edge_table(folder: Path) -> dict[str, RawGraph]:
     """The graphs of both tables by name, in the order in which they appear."""
     edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
     nodes: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    columns, rows = table_rows(folder / EDGES, ("graph", "source", "target"))
-    for where, row in rows:
-        graph, u, v = row["graph"], row["source"], row["target"]
+    named: set[str] = set()
+    for where, row in table_rows(folder / EDGES, ("graph", "source", "target")):
+        graph, u, v = (row.pop(name) for name in ("graph", "source", "target"))
         if u == v:
             raise InputError(f"{where}: node {u} of graph {graph} is joined to itself (leave self-loops out)")
         edges[graph].append((u, v))
-    for where, row in table_rows(folder / NODES, ("graph", "node"))[1] if (folder / NODES).is_file() else ():
+        named |= row.keys()
+    for where, row in table_rows(folder / NODES, ("graph", "node")) if (folder / NODES).is_file() else ():
         graph, node = row.pop("graph"), row.pop("node")
         if node in nodes[graph]:
             raise InputError(f"{where}: node {node} of graph {graph} is listed twice (leave one of the lines out)")
         nodes[graph][node] = {key: _value(value) for key, value in row.items() if value != ""}
-    graphs, attributes = {}, set(columns) - {"graph", "source", "target"}
+    graphs = {}
     for graph in dict.fromkeys([*edges, *nodes]):
         place = _numbered([*nodes[graph], *(end for pair in edges[graph] for end in pair)])
         pairs = [(place[u], place[v]) for u, v in edges[graph]]
         own = [nodes[graph].get(name, {}) for name in place]
-        graphs[graph] = RawGraph(graph, f"{folder / EDGES}, graph {graph}", own, pairs, attributes)
+        graphs[graph] = RawGraph(graph, f"{folder / EDGES}, graph {graph}", own, pairs, named)
     return graphs
 
 

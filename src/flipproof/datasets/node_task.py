@@ -15,6 +15,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
 from flipproof.graphs.conversions import read_only
 
+_PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 _ARRAYS = ("num_nodes", "edges", "attr_indptr", "attr_indices", "num_attributes", "labels", "class_names")
 
 
@@ -47,13 +48,8 @@ class NodeTask:
         names = tuple(map(str, range(int(classes.max()) + 1) if class_names is None else class_names))
         if classes.max() >= len(names):
             raise InputError(f"class_names must name every class, 0..{classes.max()}; got {len(names)} names")
-        content = {
-            "graph": known,
-            "labels": read_only(classes.astype(np.int64)),
-            "class_names": names,
-            "name": str(name),
-        }
-        self.__dict__.update(content)
+        classes = read_only(classes.astype(np.int64))
+        self.__dict__.update(graph=known, labels=classes, class_names=names, name=str(name))
 
     def __repr__(self) -> str:
         return f"NodeTask(name={self.name!r}, nodes={self.graph.num_nodes}, classes={self.num_classes})"
@@ -88,7 +84,7 @@ def split_nodes(task: NodeTask, *, train: int = 20, validation: int = 20, seed: 
     held = checked_count(validation, "validation", 0, "nodes of every class")
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([checked_seed(seed), 3])))
     order = generator.permutation(task.graph.num_nodes)
-    parts: tuple[list[IntArray], ...] = ([], [], [])
+    parts = []
     for label in range(task.num_classes):
         members = order[task.labels[order] == label]
         if len(members) < train + held:
@@ -96,11 +92,10 @@ def split_nodes(task: NodeTask, *, train: int = 20, validation: int = 20, seed: 
                 f"every class needs {train} nodes to train and {held} to choose on; class {task.class_names[label]} has "
                 f"{len(members)} (ask for fewer)"
             )
-        for part, nodes in zip(parts, np.split(members, [train, train + held]), strict=True):
-            part.append(nodes)
-    if not sum(map(len, parts[2])):
+        parts.append(np.split(members, [train, train + held]))
+    chosen, held_out, rest = (np.sort(np.concatenate(part)) for part in zip(*parts, strict=True))
+    if not len(rest):
         raise InputError("a split needs a node to test; got none (ask for fewer nodes to train and to choose on)")
-    chosen, held_out, rest = (np.sort(np.concatenate(part)) for part in parts)
     return NodeSplit(chosen, held_out, rest, seed)
 
 
@@ -108,57 +103,51 @@ def citation(path: str | os.PathLike[str]) -> NodeTask:
     """A citation network; ``path`` is an npz file (or the folder of one), or a folder of PyG's ``Planetoid``.
 
     The file holds ``num_nodes``, ``edges [m, 2]``, ``labels``, ``class_names`` and binary attributes as a CSR matrix:
-    ``attr_indptr``, ``attr_indices`` and ``num_attributes``. A ``Planetoid`` folder is ``ROOT/NAME`` with ``raw`` or
-    ``processed`` inside, and nothing is downloaded. ``path`` is that of the file or folder.
+    ``attr_indptr``, ``attr_indices`` and ``num_attributes``. A ``Planetoid`` folder is ``ROOT/NAME``, for instance
+    ``data/Cora``, with the files ``raw/ind.cora.x`` and so on, which PyG downloads; flipproof does not.
     """
     place = Path(path).expanduser()
     if not place.exists():
         raise InputError(f"{place} does not exist (give the npz file of a citation network, or a folder of Planetoid)")
-    if place.is_dir():
-        files = sorted(place.glob("*.npz"))
-        if len(files) == 1:
-            return _from_npz(files[0])
-        if (place / "raw").is_dir() or (place / "processed").is_dir():
-            return _from_planetoid(place)
+    files = sorted(place.glob("*.npz")) if place.is_dir() else [place]
+    planetoid = (place / "raw").is_dir()
+    if len(files) != 1 and not planetoid:
         raise InputError(
-            f"{place} holds {len(files)} npz files and neither raw nor processed (give the file, or a folder of Planetoid)"
+            f"{place} holds {len(files)} npz files and no folder raw (give the file, or a folder of Planetoid)"
         )
-    return _from_npz(place)
+    try:
+        return _from_planetoid(place) if planetoid else _from_npz(files[0])
+    except InputError:
+        raise
+    except Exception as error:  # pickled files fail in many ways
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"{place} cannot be read as a citation network: {reason} (it must hold {', '.join(_ARRAYS)}, or be a folder of "
+            "Planetoid)"
+        ) from error
 
 
 def _from_npz(path: Path) -> NodeTask:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            missing = [name for name in _ARRAYS if name not in stored.files]
-            if missing:
-                raise ValueError(f"it has no {missing[0]}")
-            content = {name: stored[name] for name in _ARRAYS}
-        shape = int(content["num_nodes"]), int(content["num_attributes"])
-        starts, columns = content["attr_indptr"], content["attr_indices"]
-        if len(starts) != shape[0] + 1 or len(columns) != starts[-1] or (np.diff(starts) < 0).any():
-            raise ValueError("attr_indptr and attr_indices do not describe a row per node")
-        features = np.zeros(shape, dtype=np.float32)
-        features[np.repeat(np.arange(shape[0]), np.diff(starts)), columns] = 1
-    except (OSError, ValueError, IndexError, TypeError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(
-            f"{path} cannot be read as a citation network: {reason} (it must hold {', '.join(_ARRAYS)})"
-        ) from error
+    with np.load(path, allow_pickle=False) as stored:
+        if missing := [name for name in _ARRAYS if name not in stored.files]:
+            raise ValueError(f"it has no {missing[0]}")
+        content = {name: stored[name] for name in _ARRAYS}
+    shape = int(content["num_nodes"]), int(content["num_attributes"])
+    starts, columns = content["attr_indptr"], content["attr_indices"]
+    if len(starts) != shape[0] + 1 or len(columns) != starts[-1] or (np.diff(starts) < 0).any():
+        raise ValueError("attr_indptr and attr_indices do not describe a row per node")
+    features = np.zeros(shape, dtype=np.float32)
+    features[np.repeat(np.arange(shape[0]), np.diff(starts)), columns] = 1
     graph = Graph(shape[0], content["edges"], features, name=path.stem)
     return NodeTask(graph, content["labels"], content["class_names"].tolist(), name=path.stem)
 
 
 def _from_planetoid(place: Path) -> NodeTask:
-    from torch_geometric.datasets import Planetoid
+    from torch_geometric.io import read_planetoid_data
 
-    names = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
-    if place.name.lower() not in names:
-        raise InputError(f"a folder of Planetoid must be named Cora, CiteSeer or PubMed; got {place.name}")
-    wanted = [place / "raw" / f"ind.{place.name.lower()}.{part}" for part in ("x", "graph", "test.index")]
-    if not (place / "processed" / "data.pt").is_file() and not all(file.is_file() for file in wanted):
-        raise InputError(f"{place} lacks the files of Planetoid, such as {wanted[0]} (let PyG download them first)")
-    data = Planetoid(str(place.parent), place.name)[0]
-    keep = data.edge_index[0] != data.edge_index[1]  # Planetoid has a few self-loops
-    features = data.x.numpy()
-    graph = Graph(data.num_nodes, data.edge_index[:, keep].T.numpy(), features, name=place.name)
+    files = [place / "raw" / f"ind.{place.name.lower()}.{part}" for part in _PLANETOID]
+    if missing := [file for file in files if not file.is_file()]:
+        raise InputError(f"{missing[0]} is missing; expected all files of Planetoid (let PyG download them first)")
+    data = read_planetoid_data(str(place / "raw"), place.name)
+    graph = Graph(data.num_nodes, data.edge_index.T.numpy(), data.x.numpy(), name=place.name)
     return NodeTask(graph, data.y.numpy(), name=place.name)

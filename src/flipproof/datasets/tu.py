@@ -23,8 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.datasets.dataset import Attribute, Dataset
+from flipproof.datasets.graph_files import read_text
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray, checked_features, unchecked_graph
+
+_NUMBER = r"\s*[-+]?(\d{1,99}\.?\d*|\.\d+)(e[-+]?\d{1,2})?\s*"  # finite, and read by numpy
 
 
 def tu(
@@ -108,28 +111,18 @@ class _Table:
 
 def _table(path: str, columns: int | None) -> _Table:
     """A file of numbers split by commas; blank lines are passed over."""
-    try:
-        text = Path(path).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is missing: without it the data set cannot be read (copy it again)") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file: {error.reason} (unpack it, or copy it again)") from error
-    rows = {number: line for number, line in enumerate(text, 1) if line.strip()}
+    text = read_text(Path(path), "without it the data set cannot be read")
+    rows = {number: line for number, line in enumerate(text.splitlines(), 1) if line.strip()}
     width = columns or next(iter(rows.values()), "").count(",") + 1
     table = _Table(path, np.zeros((len(rows), width)), list(rows))
     with suppress(ValueError):
         values = np.loadtxt(rows.values(), delimiter=",", comments=None, ndmin=2) if rows else table.values
         if values.shape == table.values.shape and np.isfinite(values).all():
             return replace(table, values=values)
-    for row, line in enumerate(rows.values()):
-        cells = [cell.strip() for cell in line.split(",")]
-        odd = [cell for cell in cells if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", cell, re.IGNORECASE)]
-        if len(cells) != width:
-            plural = "s" * (width != 1)
-            raise table.error(row, f"expected {width} number{plural}, split by commas; got {len(cells)}")
-        if odd:
-            raise table.error(row, f"expected a number; got {odd[0]!r}")
-    raise InputError(f"{path} cannot be read as numbers split by commas (copy the file again)")
+    expected = re.compile(",".join([_NUMBER] * width), re.IGNORECASE | re.ASCII)
+    odd = next(row for row, line in enumerate(rows.values()) if not expected.fullmatch(line))
+    plural = "s, split by commas" * (width != 1)
+    raise table.error(odd, f"expected {width} number{plural}; got {rows[table.lines[odd]]!r}")
 
 
 def _read(prefix: str, name: str, symmetrise: bool) -> Dataset:
@@ -194,28 +187,27 @@ def _features(prefix: str, nodes: int) -> tuple[NDArray[np.float32] | None, list
     """Node labels, one-hot, and node attributes, ``[nodes, d]``; and what became of everything that the files have."""
     parts: list[NDArray[Any]] = []
     attributes: list[Attribute] = []
-    for kind in ("node_labels", "node_attributes"):
-        if not Path(f"{prefix}{kind}.txt").is_file():
+    for kind in ("node_labels", "node_attributes", "edge_labels", "edge_attributes"):
+        path = f"{prefix}{kind}.txt"
+        if not Path(path).is_file():
             continue
-        table = _table(f"{prefix}{kind}.txt", None)
+        if kind.startswith("edge"):
+            attributes.append(Attribute(kind.replace("_", " "), remark="an edge that the noise adds has none"))
+            continue
+        table = _table(path, None)
         if len(table.values) != nodes:
             raise InputError(
-                f"{table.path} has {len(table.values)} lines; expected one a node, {nodes}, as the graph indicator "
-                "(copy the files again)"
+                f"{path} has {len(table.values)} lines; expected one per node, {nodes} as in the graph indicator (copy the files "
+                "again)"
             )
         if kind == "node_attributes":
-            parts.append(table.values.astype(np.float32))
+            parts.append(table.values)
             attributes.append(Attribute("node attribute", table.values.shape[1]))
             continue
         columns = table.integers().T
         for number, column in enumerate(columns, start=1):
             kinds, place = np.unique(column, return_inverse=True)
-            parts.append(np.eye(len(kinds), dtype=np.float32)[place])
+            parts.append(np.eye(len(kinds))[place])
             title = "node label" if len(columns) == 1 else f"node label {number}"
             attributes.append(Attribute(title, len(kinds), tuple(map(str, kinds.tolist()))))
-    attributes += [
-        Attribute(kind.replace("_", " "), remark="an edge that the noise adds has none")
-        for kind in ("edge_labels", "edge_attributes")
-        if Path(f"{prefix}{kind}.txt").is_file()
-    ]
-    return np.concatenate(parts, axis=1) if parts else None, attributes
+    return np.concatenate(parts, axis=1, dtype=np.float32) if parts else None, attributes

@@ -171,7 +171,7 @@ def _numbered_form(content: dict[str, Any], source: str) -> tuple[list[dict[str,
     if count > _MOST_NODES:
         raise InputError(f"{source}: num_nodes must be at most {_MOST_NODES:,}; got {count:,} (leave the graph out)")
     nodes = [{} for _ in range(count)] if rows is None else [{"x": row} for row in rows]
-    return nodes, edges
+    return nodes, edges or []
 
 
 def _edge_list(path: Path) -> RawGraph:

@@ -59,7 +59,7 @@ class _Table(BaseModel):
 
 
 class Row(_Table):
-    """A method of the table: its keys in a config file (docs/tuning.md)."""
+    """A method of the table: its keys in a config file (docs/benchmarks.md)."""
 
     defence: str
     name: Text = Field(default_factory=lambda values: values["defence"])
@@ -113,7 +113,7 @@ class _Shared(_Table):
 
 
 class Protocol(_Shared):
-    """What is done with one data set: its keys in a config file (docs/tuning.md), and the methods."""
+    """What is done with one data set: its keys in a config file (docs/benchmarks.md), and the methods."""
 
     name: Text
     rows: tuple[Row, ...] = ()

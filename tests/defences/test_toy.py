@@ -12,7 +12,8 @@ import pytest
 
 import flipproof as fp
 from flipproof import defences
-from flipproof.defences.defence import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier, described
+from flipproof.engines import Processes
 from flipproof.graphs import pairs_of_slots
 from flipproof.runs.run_folder import CertifySettings
 from support.command_line import Shell, write_graphs
@@ -94,14 +95,15 @@ def test_the_toy_goes_through_train_certify_verify_export_attack_and_report(shel
     assert "graph 5: radius is 7 in the table and" in audited.err
 
 
-@pytest.mark.usefixtures("thirds")
-def test_the_toy_is_tuned_and_compared(shell: Shell) -> None:
+def test_the_toy_is_tuned_and_compared(shell: Shell, thirds: Any) -> None:
     tried = ["tune", "--data", "graphs", "--radius", 1, "--candidate", "thirds shift=1", "--epochs", 1]
     assert "thirds 1" in shell.done(*tried, "--workers", 1, "--out", "tuned").out
     row = "[[row]]\ndefence = 'thirds'\nsettings = [{ shift = 0 }, { shift = 1 }]\n"
     Path("bench.toml").write_text(f"folds = [0]\ntraining = {{ epochs = 1 }}\n{row}[[data]]\nname = 'graphs'\n")
-    (data,) = json.loads(shell.done("benchmark", "bench.toml", "--out", "b", "--workers", 2, "--json").out)["results"]
+    (data,) = json.loads(shell.done("benchmark", "bench.toml", "--out", "b", "--workers", 1, "--json").out)["results"]
     assert [row["method"] for row in data["methods"]] == ["edge-blind", "thirds"]
+    spawned = Processes(1, start="spawn").run(described, [thirds(shift=2)])  # as trainings are sent to workers
+    assert [description for _, description in spawned] == [{"name": "thirds", "shift": 2}]
 
 
 def test_the_toy_killed_and_resumed_on_two_workers_ends_with_the_same_bytes(tmp_path: Path) -> None:
@@ -110,11 +112,12 @@ def test_the_toy_killed_and_resumed_on_two_workers_ends_with_the_same_bytes(tmp_
     certify = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all", "--shift", 1, "--workers", 2]
     generator, hits = random.Random(0), 0
     with Server(tmp_path, "support.thirds") as server:
-        whole = server(*certify, "--out", "whole", PAUSE=0.01)
-        assert whole.code == 0, whole.err
-        for _ in range(5):
-            moment = whole.seconds * generator.uniform(0, 1.1)
-            hits += server(*certify, "--out", "killed", killed_after=moment, PAUSE=0.01).killed
+        for out in ("warm", "whole"):  # the first run loads and compiles
+            whole = server(*certify, "--out", out, PAUSE=0.001)
+            assert whole.code == 0, whole.err
+        for _ in range(4):
+            moment = whole.seconds * generator.uniform(0.2, 0.9)
+            hits += server(*certify, "--out", "killed", killed_after=moment, PAUSE=0.001).killed
         resumed = server(*certify, "--out", "killed")
         assert resumed.code == 0, resumed.err
         assert server("verify", "killed").code == 0

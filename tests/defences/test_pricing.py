@@ -187,7 +187,7 @@ def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups: int) -> None:
     voting.check([graph])
     model.asked.clear()
     model.alone = 0
-    voting.check_ahead = lambda graphs, request: None  # type: ignore[method-assign]
+    voting.check = lambda graphs, request: None  # type: ignore[method-assign]
     voting.try_on = lambda graph: None  # type: ignore[method-assign]
     votes = voting.price(graph, depth=2)
     # of the votes, and of every piece of work of up to 1,024 sets of flips, one graph is asked about again, alone

@@ -80,7 +80,7 @@ def certify(options: CertifyOptions) -> Result:
     request = from_plain(defence.request, {**values, "graphs": len(chosen.graphs)})
     defended = defend(loaded, defence, num_classes(loaded, options.classes, chosen.dataset), options)
     keep_to_path(defended, options.out)
-    defended.check_ahead(chosen.dataset.subset(chosen.graphs), request)
+    defended.check(chosen.dataset.subset(chosen.graphs), request)
     if options.part == "test":
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)
     # an edge-blind model is the line itself

@@ -14,6 +14,7 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """How a defence does pieces of work on one graph: ``map``, or the same on many cores."""
 
+Progress = bool | Callable[[int, int], None]
+
 
 @dataclass(frozen=True)
 class Request:
@@ -61,14 +64,13 @@ class Request:
         """Whether evidence answers this request."""
         return True
 
-    def read(self, evidence: Any) -> Certificate:
+    def read(self, evidence: Any) -> Any:
         """The certificate that is requested; refuses evidence that does not answer the request."""
         if not self.fits(evidence):
             raise InputError(
                 f"the {evidence.kind} do not answer this request, but another one (certify the graph again)"
             )
-        certificate: Certificate = evidence.certify(**self.reading)
-        return certificate
+        return evidence.certify(**self.reading)
 
     def readings(self, evidence: Any) -> dict[str, Certificate]:
         """The certificates of :attr:`other_readings`."""
@@ -93,7 +95,10 @@ class Defence(ABC):
         return features
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
-        """Refuse, before any long work, what would make a certificate false or asking fail; by default by trying the model."""
+        """Refuse, before any long work, what would make a certificate false or asking fail.
+
+        By default the model is tried on a few of the graphs now, and on each of the others before its answer counts.
+        """
         classifier.check_model(graphs)
 
     @abstractmethod
@@ -102,9 +107,8 @@ class Defence(ABC):
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
         """The defended classifier's answer without a certificate; ``None`` where it abstains."""
-        self.check(classifier, [graph])
-        request = self.request()
-        label: int | None = request.read(self.ask(classifier, graph, request)).label
+        classifier.check([graph])
+        label: int | None = self.request().read(self.ask(classifier, graph, self.request())).label
         return label
 
     def made(self, evidence: Any, num_classes: int) -> bool:
@@ -124,8 +128,6 @@ class Defence(ABC):
 
 _STILL = EdgeNoise(add=0, remove=0)
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
-
-Progress = bool | Callable[[int, int], None]
 
 
 def hides_features(defence: Defence) -> bool:
@@ -229,21 +231,19 @@ class DefendedClassifier:
         return f"{type(self).__name__}({type(self.model).__name__}, {self.defence}, num_classes={self.num_classes})"
 
     def graph_of(self, graph: Any) -> Graph:
-        """The graph, from any form that the library accepts; see :meth:`graphs_of`."""
-        made: Graph = self._converted(as_graph, graph)
-        return made
+        """The graph, from any form that the library accepts."""
+        with self._stored_edge_features_unused():
+            return as_graph(graph)
 
     def graphs_of(self, graphs: Iterable[Any]) -> list[Graph]:
-        """The graphs, from any form; where ``edge_features`` are made, nobody misses those that are stored."""
-        made: list[Graph] = self._converted(as_graphs, graphs)
-        return made
+        """The graphs, from any form that the library accepts."""
+        with self._stored_edge_features_unused():
+            return as_graphs(graphs)
 
-    def _converted(self, convert: Callable[[Any], Any], value: Any) -> Any:
-        if self.edge_features is None:
-            return convert(value)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnusedEdgeFields)
-            return convert(value)
+    def _stored_edge_features_unused(self) -> AbstractContextManager[Any]:
+        """Where ``edge_features`` are made, nobody misses those that are stored."""
+        made = self.edge_features is not None
+        return warnings.catch_warnings(action="ignore", category=UnusedEdgeFields) if made else nullcontext()
 
     def predict(self, graph: Any) -> int | None:
         """The defended classifier's answer, or ``None`` where it abstains."""
@@ -260,13 +260,13 @@ class DefendedClassifier:
         """The answer for each graph, in their order; the arguments are those of :meth:`certify_all`."""
         members, where = self.graphs_of(graphs), engine or self.engine(workers)
         answers = where.run(lambda task: self.defence.answer(self, task[1]), enumerate(members))
-        return _in_order("asking", ((index, answer) for (index, _), answer in answers), len(members), progress)
+        return _in_order("asking", ((number, answer) for (number, _), answer in answers), len(members), progress)
 
     def explain(self, graph: Any, *, seed: int | None = None) -> Certificate:
         """See :func:`flipproof.explain`."""
-        member, chosen = self.graph_of(graph), self.effective()
+        chosen = self.effective()
         request = from_plain(chosen.defence.request, {"seed": seed})
-        evidence = chosen._evidence(member, request)
+        evidence = chosen._evidence(self.graph_of(graph), request)
         certificate: Certificate = request.read(evidence)
         return replace(certificate, weakest=evidence.weak_spots(certificate.radius))
 
@@ -290,8 +290,7 @@ class DefendedClassifier:
             workers: Processes of this machine to use; 0 for one per core. By default this process.
             engine: Where the work is done, instead of ``workers``; see :mod:`flipproof.engines`.
         """
-        request = self.defence.request()
-        return self._certificates(self.graphs_of(graphs), request, progress=progress, workers=workers, engine=engine)
+        return self._certificates(self.graphs_of(graphs), self.defence.request(), progress, workers, engine)
 
     def _certificate(self, graph: Graph, request: Any) -> Certificate:
         chosen = self.effective()
@@ -300,7 +299,7 @@ class DefendedClassifier:
         return certificate
 
     def _evidence(self, graph: Graph, request: Any) -> Any:
-        self.check_ahead([graph], request)
+        self.check([graph], request)
         evidence = self.defence.ask(self, graph, request)
         if evidence.differing:
             say_differing(evidence.differing, evidence.compared)
@@ -310,16 +309,15 @@ class DefendedClassifier:
         self,
         graphs: Sequence[Graph],
         request: Any,
-        *,
         progress: Progress = False,
         workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
         chosen = self.effective()
         request = request if chosen is self else chosen.defence.request()
-        chosen.check_ahead(graphs, request)
-        answers = ask_all(chosen, request, dict(enumerate(graphs)), engine=engine or chosen.engine(workers))
-        return _in_order("certifying", ((index, answer) for index, _, answer in answers), len(graphs), progress)
+        chosen.check(graphs, request)
+        results = ask_all(chosen, request, dict(enumerate(graphs)), engine=engine or chosen.engine(workers))
+        return _in_order("certifying", ((number, answer) for number, _, answer in results), len(graphs), progress)
 
     def effective(self) -> DefendedClassifier:
         """The classifier itself; around a model that sees no edges, the one that is certified at every radius.
@@ -335,22 +333,12 @@ class DefendedClassifier:
 
     def check(self, graphs: Sequence[Graph], request: Any = None) -> None:
         """Refuse, before any long work, graphs or a request that would make a certificate false or asking fail."""
-        self.defence.check(self, graphs, request)
-
-    def check_ahead(self, graphs: Sequence[Graph], request: Any = None) -> None:
-        """As :meth:`check` of the same graphs and request, but the model is tried on a few graphs only.
-
-        :func:`ask_all` tries it on each of the others.
-        """
         if request is not None:
             request.refuse(self.defence)
-        if self._tries_every_graph:
-            self.check_model(graphs, first=_TRIED_FIRST)
-        else:
-            self.check(graphs, request)
+        self.defence.check(self, graphs, request)
 
-    def check_model(self, graphs: Sequence[Graph], *, first: int | None = None) -> None:
-        """Refuse graphs or model; the model is tried on the ``first`` graphs, by default on all."""
+    def check_model(self, graphs: Sequence[Graph]) -> None:
+        """Refuse graphs or model; the model is tried on the first graphs, and on the others by :meth:`try_on`."""
         own = self.classifier.reads_own_features and all(graph.node_features is not None for graph in graphs)
         if hides_features(self.defence) and not own:
             raise InputError(
@@ -358,20 +346,15 @@ class DefendedClassifier:
                 "leave feature_groups out)"
             )
         self.guard.check_features(graphs)
-        self.guard.check_model(
-            [tried_on(self.defence, graph) for graph in graphs], self.defence.trial_noise, first=first
-        )
+        shown = [tried_on(self.defence, graph) for graph in graphs]
+        self.guard.check_model(shown, self.defence.trial_noise, first=_TRIED_FIRST)
 
     def try_on(self, graph: Graph) -> None:
-        """Try the model on a graph on which :meth:`check_ahead` has not tried it; refuses as :meth:`check` does."""
-        graph = tried_on(self.defence, graph)
-        if self._tries_every_graph and self.guard.untried(graph):
+        """Try the model on a graph on which :meth:`check` has not tried it, and refuse it if the graph shows that it must be."""
+        graph, own_check = tried_on(self.defence, graph), type(self.defence).check is not Defence.check
+        if not own_check and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
             self.guard.passed(graph)
-
-    @property
-    def _tries_every_graph(self) -> bool:
-        return type(self.defence).check is Defence.check
 
     def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
         """This number of workers, or what comes nearest for this model; ``None`` is this process, 0 one per core.

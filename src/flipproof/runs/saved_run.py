@@ -113,7 +113,7 @@ def certify_run(
     elif request is None:
         request = kind(**question, **({"graphs": len(data)} if "graphs" in known else {}))
     keep_to_path(chosen, out)
-    chosen.check_ahead(data, request)
+    chosen.check(data, request)
     settings = CertifySettings(
         data=data.name if name is None else str(name),
         data_sha256=fingerprint(data),

@@ -282,7 +282,7 @@ def measure(
     loaded, classifiers = classifiers_in(folder, factory)
     model = classifiers.pop(MODEL)
     keep_to_path(model, out)
-    model.check_ahead(data.subset(indices))
+    model.check(data.subset(indices))
     answers = {
         role: {index: line.predict(graph) for index, graph in graphs.items()} for role, line in classifiers.items()
     }

@@ -130,10 +130,13 @@ def test_defences_cite_entries_that_exist() -> None:
     assert {"gao2020certified", "xia2024gnncert", "jin2020certified"} <= cited
 
 
-def test_the_citation_file_and_the_entry_have_the_package_version() -> None:
+def test_whatever_names_a_version_names_that_of_the_package() -> None:
+    version = flipproof.__version__
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == flipproof.__version__
-    assert f"note    = {{Software, version {flipproof.__version__}}}" in references()["flipproof"]
+    assert citation["version"] == version
+    assert f"note    = {{Software, version {version}}}" in references()["flipproof"]
+    assert f"This is version {version}." in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[0] == version
     assert citation["title"] in references()["flipproof"]
     assert citation["references"][0]["doi"] in references()["gao2020certified"]
 

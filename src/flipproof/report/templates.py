@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from flipproof import __version__
 from flipproof.report.wording import wording
 from flipproof.runs.run_folder import CertifySettings
 
@@ -105,7 +106,7 @@ def _latex_lines(row: Sequence[Cell]) -> list[list[str]]:
 
 def references() -> dict[str, str]:
     """All BibTeX entries by key, in the order of ``references.bib``."""
-    entries = re.split(r"\n\n(?=@)", asset("references.bib").strip())
+    entries = re.split(r"\n\n(?=@)", asset("references.bib").strip().replace("VERSION", __version__))
     return {entry[entry.index("{") + 1 : entry.index(",")]: entry for entry in entries}
 
 

@@ -15,11 +15,11 @@ def can_compile() -> bool:
     return not numba.config.DISABLE_JIT
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """Compiled on its first call, and kept on disk for later processes where a folder can be written."""
     import numba
 
-    options = {"nogil": True, "error_model": "numpy"}
+    options |= {"nogil": True, "error_model": "numpy"}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, Graph
-from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream, keyed_draws, noisy_states
+from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream, keyed_draws, law, noisy_states
 from flipproof.noise.law import halves
 from support.streams import (
     CASES,
@@ -361,3 +361,12 @@ def test_cost_grows_with_edges_and_flips_not_with_node_pairs() -> None:
     assert abs(words[1] - words[0]) < 0.01 * words[0]
     assert peaks[1] < 1.1 * peaks[0]
     assert peaks[0] < 16 * 50_000 * 200  # bytes; the node pairs alone would be 16 * 50 million
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 4), (4 * 62, 12), (2**40, 1000), (12, 4 * 64)])
+def test_random_words_are_numpys_with_and_without_compiled_loops(monkeypatch, first, count):
+    key, words = bytes(range(16)), law.random_words(bytes(range(16)), first, count)
+    by_numpy = np.random.Philox(key=int.from_bytes(key, "little"), counter=first // 4).random_raw(count)
+    assert words.tolist() == by_numpy.tolist()
+    monkeypatch.setattr(law, "can_compile", lambda: False)
+    assert law.random_words(key, first, count).tolist() == by_numpy.tolist()

@@ -16,7 +16,7 @@ from flipproof.checks import checked_seed
 from flipproof.compiling import compiled
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise.law import SlotLists, halves, key_of, philox
+from flipproof.noise.law import SlotLists, halves, key_of, random_words
 from flipproof.noise.stream import BLOCK, SampleStream
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ class LabelStream(FeatureStream):
     def batch(self, start: int, stop: int) -> tuple[IntArray, bytes]:
         """Labels ``[stop - start, n]``; the bytes do not depend on the clean labels."""
         words = 4 * -(-self.num_nodes // 8)  # 32-bit draws, in whole steps of the counter: four 64-bit words
-        generator = philox(self._key)
-        generator.advance(start * words // 4)
-        draws = halves(generator.random_raw((stop - start) * words).reshape(stop - start, words))
+        draws = halves(random_words(self._key, start * words, (stop - start) * words).reshape(stop - start, words))
         shifts = self.noise.shifts(draws[:, : self.num_nodes], self.categories)
         return (self.labels + shifts) % self.categories, shifts.astype("<u4").tobytes()
 

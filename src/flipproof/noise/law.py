@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.compiling import can_compile
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots, unchecked_graph
 from flipproof.graphs.conversions import slots_of_pairs
@@ -168,6 +169,20 @@ def key_of(identity: bytes) -> bytes:
 def philox(key: bytes, counter: int = 0) -> np.random.Philox:
     """The generator with this key, from this place on."""
     return np.random.Philox(key=int.from_bytes(key, "little"), counter=counter)
+
+
+def random_words(key: bytes, first: int, count: int) -> NDArray[np.uint64]:
+    """The generator's words from number ``first`` on, which must be the first of four that one step of its counter makes."""
+    if not can_compile():
+        generator = philox(key)
+        generator.advance(first // 4)
+        return generator.random_raw(count)
+    from flipproof.noise import cell_flips  # numba takes a while to load
+
+    words = np.empty((-(-count // 4), 4), dtype=np.uint64)
+    left, right = np.frombuffer(key, "<u8").astype(np.uint64)
+    cell_flips.philox_words((left, right), np.uint64(first // 4), words)
+    return words.reshape(-1)[:count]
 
 
 def halves(words: NDArray[np.uint64]) -> NDArray[np.uint32]:

@@ -27,7 +27,18 @@ from flipproof.checks import checked_seed
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots, unchecked_graph
 from flipproof.graphs.conversions import canonical_pairs, pyg_edge_fields, pyg_pairs, pyg_with_edges, slots_of_pairs
-from flipproof.noise.law import WORD, EdgeNoise, Neighbours, NoisyBatch, SlotLists, halves, key_of, noisy_states, philox
+from flipproof.noise.law import (
+    WORD,
+    EdgeNoise,
+    Neighbours,
+    NoisyBatch,
+    SlotLists,
+    halves,
+    key_of,
+    noisy_states,
+    philox,
+    random_words,
+)
 
 BLOCK = 1024
 """Samples in a block: the unit of distribution, of resuming and of checksums."""
@@ -217,9 +228,7 @@ class SampleStream:
 
     def _words(self, start: int, stop: int) -> NDArray[np.uint64]:
         words = self.words_per_sample
-        generator = philox(self._key)
-        generator.advance(start * words // 4)  # one step of the counter makes four words
-        return generator.random_raw((stop - start) * words).reshape(stop - start, words)
+        return random_words(self._key, start * words, (stop - start) * words).reshape(stop - start, words)
 
     def _dense_states(self, start: int, stop: int) -> NDArray[np.bool_]:
         draws = halves(self._words(start, stop))[:, : self.graph.num_slots]

@@ -58,8 +58,8 @@ def test_the_pair_that_decides_is_the_weakest_and_is_drawn() -> None:
 
 def test_drawings_hold_every_node_and_edge() -> None:
     graph = fp.Graph(5, [(0, 1), (1, 2)], label=1)
-    text = svg(graph, marked=[(0, 1), (3, 4)])
-    assert (text.count("<circle"), text.count("<line"), text.count("dasharray")) == (5, 3, 1)
+    text = svg(graph)
+    assert (text.count("<circle"), text.count("<line")) == (5, 2)
     places = layout(graph)
     assert places.shape == (5, 2)
     assert 0 <= places.min() <= places.max() <= 1

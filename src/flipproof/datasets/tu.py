@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -90,58 +89,44 @@ def _downloaded(name: str, root: Path) -> Path | None:
     return _folder(name, root)
 
 
-@dataclass(frozen=True)
-class _Table:
-    """The numbers of a file, ``[rows, columns]``, and the line of every row."""
-
-    path: str
-    values: NDArray[np.float64]
-    lines: list[int]
-
-    def error(self, row: int | np.intp, what: str) -> InputError:
-        return InputError(f"{self.path}, line {self.lines[row]}: {what} (correct the line, or copy the file again)")
-
-    def integers(self) -> IntArray:
-        whole = (self.values == np.floor(self.values)) & (np.abs(self.values) < 2**53)
-        if not whole.all():
-            row, column = np.argwhere(~whole)[0]
-            raise self.error(row, f"expected whole numbers; got {self.values[row, column]:g}")
-        return self.values.astype(np.int64)
-
-
-def _table(path: str, columns: int | None) -> _Table:
-    """A file of numbers split by commas; blank lines are passed over."""
+def _numbers(path: str, columns: int | None = None) -> NDArray[np.float64]:
+    """A file of numbers split by commas, ``[lines, columns]``; blank lines are passed over."""
     text = read_text(Path(path), "without it the data set cannot be read")
-    rows = {number: line for number, line in enumerate(text.splitlines(), 1) if line.strip()}
-    width = columns or next(iter(rows.values()), "").count(",") + 1
-    table = _Table(path, np.zeros((len(rows), width)), list(rows))
+    lines = {number: line for number, line in enumerate(text.splitlines(), 1) if line.strip()}
+    width = columns or next(iter(lines.values()), "").count(",") + 1
     with suppress(ValueError):
-        values = np.loadtxt(rows.values(), delimiter=",", comments=None, ndmin=2) if rows else table.values
-        if values.shape == table.values.shape and np.isfinite(values).all():
-            return replace(table, values=values)
+        values = np.loadtxt(lines.values(), delimiter=",", comments=None, ndmin=2) if lines else np.empty((0, width))
+        if values.shape[1] == width and np.isfinite(values).all():
+            return values
     expected = re.compile(",".join([_NUMBER] * width), re.IGNORECASE | re.ASCII)
-    odd = next(row for row, line in enumerate(rows.values()) if not expected.fullmatch(line))
-    plural = "s, split by commas" * (width != 1)
-    raise table.error(odd, f"expected {width} number{plural}; got {rows[table.lines[odd]]!r}")
+    odd = next(number for number, line in lines.items() if not expected.fullmatch(line))
+    raise InputError(
+        f"{path}, line {odd}: expected {width} number{'s, split by commas' * (width != 1)}; got {lines[odd]!r} (correct the line, "
+        "or copy the file again)"
+    )
+
+
+def _integers(path: str, columns: int | None) -> IntArray:
+    values = _numbers(path, columns)
+    odd = values[(values != np.floor(values)) | (np.abs(values) >= 2**53)]
+    if len(odd):
+        raise InputError(f"{path} must hold whole numbers; got {odd[0]:g} (correct it, or copy the file again)")
+    return values.astype(np.int64)
 
 
 def _read(prefix: str, name: str, symmetrise: bool) -> Dataset:
-    labels, members = _table(f"{prefix}graph_labels.txt", 1), _table(f"{prefix}graph_indicator.txt", 1)
-    classes, classes_of = np.unique(labels.integers()[:, 0], return_inverse=True)
-    graph_of, count = members.integers()[:, 0] - 1, len(classes_of)
-    if not count:
-        raise InputError(f"{labels.path} is empty: there is no graph (copy the file again)")
-    outside = np.flatnonzero((graph_of < 0) | (graph_of >= count))
-    if len(outside):
-        what = f"expected a graph from 1 to {count}, the lines of the graph labels; got {graph_of[outside[0]] + 1}"
-        raise members.error(outside[0], what)
+    labels_file = f"{prefix}graph_labels.txt"
+    classes, classes_of = np.unique(_integers(labels_file, 1)[:, 0], return_inverse=True)
+    graph_of, count = _integers(f"{prefix}graph_indicator.txt", 1)[:, 0] - 1, len(classes_of)
+    if not np.array_equal(np.unique(graph_of), np.arange(count)):
+        raise InputError(
+            f"{prefix}graph_indicator.txt must give nodes to every graph from 1 to {count}, the number of lines of "
+            f"{labels_file}, and to no other (copy both files again)"
+        )
     # nodes are renumbered graph by graph; the file is nearly always sorted already
     order, nodes = np.argsort(graph_of, kind="stable"), len(graph_of)
     starts = np.searchsorted(graph_of[order], np.arange(count + 1))
-    empty = np.flatnonzero(np.diff(starts) == 0)
-    if len(empty):
-        raise labels.error(empty[0], f"graph {empty[0] + 1} has no node in the graph indicator")
-    pairs, remarks = _pairs(_table(f"{prefix}A.txt", 2), graph_of, symmetrise)
+    pairs, remarks = _pairs(f"{prefix}A.txt", graph_of, symmetrise)
     ends = np.sort(np.argsort(order)[pairs], axis=1)
     edges = np.stack(np.divmod(np.unique(ends @ [nodes, 1]), nodes), axis=1)
     bounds = pairwise(np.searchsorted(edges[:, 0], starts))
@@ -156,28 +141,26 @@ def _read(prefix: str, name: str, symmetrise: bool) -> Dataset:
     return Dataset(graphs, class_names=map(str, classes), name=name, attributes=attributes, remarks=remarks)
 
 
-def _pairs(table: _Table, graph_of: IntArray, symmetrise: bool) -> tuple[IntArray, list[str]]:
+def _pairs(path: str, graph_of: IntArray, symmetrise: bool) -> tuple[IntArray, list[str]]:
     """The node pairs that are joined, self-loops left out, ``[E, 2]``; and what became of odd edges."""
-    pairs, nodes = table.integers() - 1, len(graph_of)
-    outside = np.flatnonzero(((pairs < 0) | (pairs >= nodes)).any(axis=1))
-    if len(outside):
-        u, v = pairs[outside[0]] + 1
-        raise table.error(outside[0], f"expected nodes from 1 to {nodes}; got {u}, {v}")
-    owner, other = graph_of[pairs].T
-    across = np.flatnonzero(owner != other)
-    if len(across):
-        row = across[0]
-        raise table.error(row, f"the edge joins graph {owner[row] + 1} and graph {other[row] + 1}")
+    pairs, nodes = _integers(path, 2) - 1, len(graph_of)
+
+    def refuse(odd: NDArray[np.bool_], what: str) -> None:
+        for u, v in pairs[odd][:1] + 1:
+            raise InputError(f"{path}: the edge {u}, {v} {what} (correct it, or copy the file again)")
+
+    refuse(((pairs < 0) | (pairs >= nodes)).any(axis=1), f"joins a node that is not there; expected 1 to {nodes}")
+    refuse(np.diff(graph_of[pairs])[:, 0] != 0, "joins two graphs")
     kept = pairs[:, 0] != pairs[:, 1]
-    loops = int((~kept).sum())
-    one_way = np.flatnonzero(~np.isin(pairs @ [1, nodes], pairs @ [nodes, 1]))
+    one_way = ~np.isin(pairs @ [1, nodes], pairs @ [nodes, 1])
+    loops, single = int((~kept).sum()), int(one_way.sum())
     # files list each edge in both directions, or (seldom) each once; between is a directed graph
-    if 0 < len(one_way) < kept.sum() and not symmetrise:
-        u, v = pairs[one_way[0]] + 1
-        what = f"the edge {u}, {v} has no counterpart in the other direction; expected an undirected graph, both directions of "
-        raise table.error(one_way[0], f"{what}every edge, or --symmetrise")
+    if single < kept.sum() and not symmetrise:
+        refuse(
+            one_way, "has no counterpart; expected an undirected graph, both directions of every edge, or --symmetrise"
+        )
     remarks = {
-        f"{len(one_way):,} edges are listed in one direction only, and taken as undirected": len(one_way),
+        f"{single:,} edges are listed in one direction only, and taken as undirected": single,
         f"{loops:,} self-loops are left out: flips concern pairs of distinct nodes": loops,
     }
     return pairs[kept], [remark for remark, count in remarks.items() if count]
@@ -194,17 +177,16 @@ def _features(prefix: str, nodes: int) -> tuple[NDArray[np.float32] | None, list
         if kind.startswith("edge"):
             attributes.append(Attribute(kind.replace("_", " "), remark="an edge that the noise adds has none"))
             continue
-        table = _table(path, None)
-        if len(table.values) != nodes:
+        values = _numbers(path) if kind == "node_attributes" else _integers(path, None)
+        if len(values) != nodes:
             raise InputError(
-                f"{path} has {len(table.values)} lines; expected one per node, {nodes} as in the graph indicator (copy the files "
-                "again)"
+                f"{path} has {len(values)} lines; expected one per node, {nodes} as in the graph indicator (copy the files again)"
             )
         if kind == "node_attributes":
-            parts.append(table.values)
-            attributes.append(Attribute("node attribute", table.values.shape[1]))
+            parts.append(values)
+            attributes.append(Attribute("node attribute", values.shape[1]))
             continue
-        columns = table.integers().T
+        columns = values.T
         for number, column in enumerate(columns, start=1):
             kinds, place = np.unique(column, return_inverse=True)
             parts.append(np.eye(len(kinds))[place])

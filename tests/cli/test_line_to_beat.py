@@ -124,11 +124,6 @@ def test_a_folder_is_compared_with_and_anything_else_is_refused_before_any_work(
     refused = shell(*BASIC, "--edge-blind", "model", "--out", "other")
     assert refused.code == 2
     assert "--edge-blind must be a folder of train --model edge-blind; it holds gcn" in refused.err
-    seen = shell(*BASIC, "--part", "all", "--edge-blind", "fit", "--out", "other")
-    assert (seen.code, "--edge-blind fit is not possible: the graphs asked about are among those" in seen.err) == (
-        2,
-        True,
-    )
     assert not Path("other").exists()
 
 
@@ -161,8 +156,6 @@ def test_other_data_are_compared_with_what_the_models_own_graphs_teach(
     assert "the graphs that the model was trained on cannot be read: " in said
     assert "(give --edge-blind with a folder of train --model edge-blind)" in said
     assert "always naming the most frequent class is right on" in said
-    strict = shell(*certify, "--edge-blind", "fit", "--out", "strict")
-    assert (strict.code, "--edge-blind fit is not possible: the graphs that the model was" in strict.err) == (2, True)
 
 
 def test_of_very_many_training_graphs_a_part_is_learned_from(
@@ -173,10 +166,6 @@ def test_of_very_many_training_graphs_a_part_is_learned_from(
     assert "the line to beat learns from 6 of 8 training graphs, drawn with every class in proportion" in done.err
     assert FIRST.match(done.out)
     assert sorted(graph.label or 0 for graph in learned[0]) == [0, 0, 0, 1, 1, 1]
-    shell.done(*BASIC, "--edge-blind", "fit", "--out", "run")  # a line of a part is not taken for that of all
-    assert [len(fit) for fit in learned] == [6, 8]
-    shell.done(*BASIC, "--edge-blind", "fit", "--out", "run")
-    assert len(learned) == 2
 
 
 def test_a_model_that_names_one_class_only_is_named(shell: Shell) -> None:

@@ -62,8 +62,8 @@ class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
 
     task: str | None = option("graphs or nodes; by default what the model was trained for.", None)
     edge_blind: str | None = option(
-        "The line to beat: a folder of train --model edge-blind; fit, to learn it from all training graphs; or none. By default "
-        f"it is learned from the training graphs, at most {MOST_GRAPHS:,}, where they can be read.",
+        "The line to beat: a folder of train --model edge-blind, or none. By default it is learned from the training graphs, "
+        f"at most {MOST_GRAPHS:,}, where they can be read.",
         None,
         panel="Compare",
     )

@@ -25,8 +25,8 @@ from flipproof.report.wording import wording
 from flipproof.runs.certifying import Line
 from flipproof.studies.search_space import Space, fit_edge_blind, space, space_of, spaces
 
-FIT, NONE = "fit", "none"
-MOST_GRAPHS = 5_000  # training graphs that the line to beat is learned from unless FIT is given
+NONE = "none"
+MOST_GRAPHS = 5_000  # training graphs that the line to beat is learned from
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,56 +186,45 @@ def warn_of_training_graphs(loaded: LoadedModel, chosen: ChosenData, *, quiet: b
 
 
 def line_to_beat(
-    order: str | None, loaded: LoadedModel, chosen: ChosenData, *, trust_features: bool, quiet: bool
+    typed: str | None, loaded: LoadedModel, chosen: ChosenData, *, trust_features: bool, quiet: bool
 ) -> Callable[[Line | None], Line]:
     """What certificates are compared with: a classifier that ignores edges, and the most frequent class.
 
     What can be refused is refused now. The function that is returned takes the line that the run holds, if any, and fits the
     network to the training graphs, or to a part of very many; where that cannot be, the line says why.
     """
-    known, blind, missing = None, None, ""
-
-    def unless_ordered(error: InputError) -> str:
-        if order == FIT:
-            raise InputError(f"--edge-blind fit is not possible: {error}") from error
-        return str(error)
-
+    known, missing = None, ""
     try:
         known = _training_graphs(loaded, chosen)
     except InputError as error:
-        missing = unless_ordered(error)
-    if order not in (None, FIT, NONE):
-        blind = _edge_blind_model(order, chosen, quiet=quiet)
+        missing = str(error)
+    blind = None if typed in (None, NONE) else _edge_blind_model(typed, chosen, quiet=quiet)
 
     def line(stored: Line | None) -> Line:
-        if stored is not None and stored.learned_from is not None:
-            whole = stored.learned_from == stored.training_graphs
-            if order is None or (order == FIT and whole):
-                return stored
+        if typed is None and stored is not None and stored.learned_from is not None:
+            return stored
         train = chosen.source.split(chosen.dataset).train if known is None else known
         unfitted = Line(missing=missing, majority=_most_frequent(train))
-        if order == NONE:
+        if typed == NONE:
             return replace(unfitted, missing="--edge-blind none was given (leave it out to compare)")
         if blind is not None:
             return replace(unfitted, missing="", answers=_answers(blind, chosen))
         if known is None:
             return unfitted
-        learned = known
-        if order is None and len(known) > MOST_GRAPHS:
-            learned = known.subset(drawn(known, MOST_GRAPHS))
+        learned = known.subset(drawn(known, MOST_GRAPHS))
+        if len(learned) < len(known):
             note(
                 f"the line to beat learns from {MOST_GRAPHS:,} of {len(known):,} training graphs, drawn with every class in "
-                "proportion (--edge-blind fit takes all)",
+                "proportion (--edge-blind with a folder of train --model edge-blind takes one that learned from all)",
                 quiet=quiet,
             )
         try:
             fitted = DefendedClassifier(fit_edge_blind(learned, features=None)[0], blindness())
             if not trust_features:
                 fitted.guard.check_features(chosen.dataset.subset(chosen.graphs))
-            answers = _answers(fitted, chosen)
+            return replace(unfitted, answers=_answers(fitted, chosen), learned_from=len(learned))
         except InputError as error:
-            return replace(unfitted, missing=unless_ordered(error))
-        return replace(unfitted, answers=answers, learned_from=len(learned), training_graphs=len(known))
+            return replace(unfitted, missing=str(error))
 
     return line
 
@@ -245,7 +234,7 @@ def _edge_blind_model(folder: str, chosen: ChosenData, *, quiet: bool) -> Defend
     blind = load_model(folder)
     if blind.saved is None or not getattr(blind.model, "edge_blind", False):
         raise InputError(
-            f"--edge-blind must be a folder of train --model edge-blind; it holds {blind.name} (train one, or give fit)"
+            f"--edge-blind must be a folder of train --model edge-blind; it holds {blind.name} (train one, or leave it out)"
         )
     refuse_other_classes(blind, chosen.dataset, "--edge-blind")
     warn_of_training_graphs(blind, chosen, quiet=quiet)

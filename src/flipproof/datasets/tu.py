@@ -101,8 +101,8 @@ def _numbers(path: str, columns: int | None = None) -> NDArray[np.float64]:
     expected = re.compile(",".join([_NUMBER] * width), re.IGNORECASE | re.ASCII)
     odd = next(number for number, line in lines.items() if not expected.fullmatch(line))
     raise InputError(
-        f"{path}, line {odd}: expected {width} number{'s, split by commas' * (width != 1)}; got {lines[odd]!r} (correct the line, "
-        "or copy the file again)"
+        f"{path}, line {odd}: expected {width} number{'s, split by commas' * (width != 1)}; got {lines[odd]!r} (correct it, or "
+        "copy the file again)"
     )
 
 
@@ -150,7 +150,7 @@ def _pairs(path: str, graph_of: IntArray, symmetrise: bool) -> tuple[IntArray, l
             raise InputError(f"{path}: the edge {u}, {v} {what} (correct it, or copy the file again)")
 
     refuse(((pairs < 0) | (pairs >= nodes)).any(axis=1), f"joins a node that is not there; expected 1 to {nodes}")
-    refuse(np.diff(graph_of[pairs])[:, 0] != 0, "joins two graphs")
+    refuse(np.diff(graph_of[pairs])[:, 0].astype(bool), "joins two graphs")
     kept = pairs[:, 0] != pairs[:, 1]
     one_way = ~np.isin(pairs @ [1, nodes], pairs @ [nodes, 1])
     loops, single = int((~kept).sum()), int(one_way.sum())

@@ -41,7 +41,7 @@
   // flips of the smallest attack found; null where none was, or where none is needed because the answer is wrong already
   const smallestAttack = (cell) => {
     const found = cell.attacks.defended;
-    return found && found.success && found.flips.length + found.changes.length ? found.flips.length / 2 : null;
+    return found && found.success && found.flips.length + found.changes.length ? found.size : null;
   };
 
   // ---- theme -----------------------------------------------------------------------------------------------------------
@@ -337,8 +337,6 @@
       h("div", { class: "row", id: `row-${name.toLowerCase().replaceAll(" ", "-")}` }, h("h3", {}, name), h("p", { class: "soft" }, words), h("div", { class: "side" }, panels)),
     );
   }
-  const own = (number) => graphs.filter((graph) => graph.runs[number]);
-  const rightRadius = (graph, number) => (state(graph, number) === "right" ? graph.runs[number].radius : -1);
 
   // cells are never smaller than a number that can be read; a map that is wider than the page scrolls
   function heat(cells, total, width, words, across = "additions", up = "removals") {
@@ -363,9 +361,7 @@
   const seeing = runs.filter((run) => !run.edgeBlind);
   row("Radii by class", "Graphs of each true class by the number of flips that they withstand; ✗ means wrong or abstained.", seeing, (run, number, width) => {
     const classes = data[run.data].classes.map((name, label) => {
-      const counts = run.counted ? run.counted.classes[label] || [0] : Array(top + 1).fill(0);
-      if (!run.counted) for (const graph of own(number)) if (graph.label === label) counts[Math.min(top, rightRadius(graph, number) + 1)] += 1;
-      return [name, counts];
+      return [name, run.counted.classes[label] || [0]];
     }).filter(([, counts]) => counts.some((count) => count));
     const values = classes.map(([, counts]) => counts);
     const most = Math.max(1, ...values.flat());
@@ -418,35 +414,26 @@
     svg.append(s("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, marks.across));
     svg.append(s("text", { transform: `translate(12 ${(up + down) / 2}) rotate(-90)`, "text-anchor": "middle" }, marks.up));
     if (marks.square) svg.append(s("line", { class: "cursor", x1: x(x0), y1: y(y0), x2: x(x1), y2: y(y1) }));
-    const places = new Map();
-    for (const point of points) {
-      const key = `${point.x},${point.y}`;
-      places.set(key, [...(places.get(key) || []), point]);
-    }
-    const sum = (found) => found.reduce((total, point) => total + point.count, 0);
-    const scale = Math.min(1.5, 15.4 / Math.sqrt(Math.max(...[...places.values()].map(sum)))); // the largest circle has a radius of 18 at most
-    const items = [...places.values()].map((found) => {
-      const total = sum(found), listed = found.flatMap((point) => point.graphs);
-      const mark = s("circle", { class: found[0].off ? "dot off" : "dot", cx: x(found[0].x), cy: y(found[0].y), r: 2.6 + scale * Math.sqrt(total), "fill-opacity": 0.72 });
-      const names = listed.slice(0, 6).map(title).join(", ");
+    const scale = Math.min(1.5, 15.4 / Math.sqrt(Math.max(...points.map((point) => point.count)))); // the largest circle has a radius of 18 at most
+    const items = points.map(({ x: across, y: radius, count: total, graphs: listed, off }) => {
+      const mark = s("circle", { class: off ? "dot off" : "dot", cx: x(across), cy: y(radius), r: 2.6 + scale * Math.sqrt(total), "fill-opacity": 0.72 });
+      const names = listed.map(title).join(", ");
       svg.append(mark);
-      return { mark, act: () => listed.length && open(listed[0]), words: `${total.toLocaleString("en")} graph${total === 1 ? "" : "s"}${names ? ": " : ""}${names}${total > Math.min(6, listed.length) ? ", …" : ""}.` };
+      return { mark, act: () => listed.length && open(listed[0]), words: `${total.toLocaleString("en")} graph${total === 1 ? "" : "s"}${names ? ": " : ""}${names}${total > listed.length ? ", …" : ""}.` };
     });
     return [svg, roving(svg, items, "A click or Enter opens a graph; arrow keys move among the circles.")];
   }
-  // of a run with very many graphs the counts are given, for few they are made here
-  const points = (run, number, key, place) => {
-    if (!run.counted) return own(number).map((graph) => ({ ...place(graph), count: 1, graphs: [graph] }));
+  const points = (run, key) => {
     const byIndex = new Map(graphs.filter((graph) => graph.data === run.data).map((graph) => [graph.index, graph]));
     return run.counted[key].map(([x, y, count, indices]) => ({ x, y, count, graphs: indices.map((index) => byIndex.get(index)).filter(Boolean) }));
   };
   row("Radius and size", "Larger circles are more graphs; open circles are wrong or abstained.", seeing, (run, number, width) =>
-    spots(points(run, number, "sizes", (graph) => ({ x: graph.nodes, y: rightRadius(graph, number) })).map((point) => ({ ...point, off: point.y < 0 })), width,
+    spots(points(run, "sizes").map((point) => ({ ...point, off: point.y < 0 })), width,
       { across: "nodes", up: "certified radius", none: "✗", words: "certified radius against the number of nodes" }));
   row("What the method gains", "The same evidence read in two ways: above the line, the run's own method proves more than the other.",
     seeing.filter((run) => run.methods.length > 1), (run, number, width) => {
       const [first, second] = run.methods;
-      return spots(points(run, number, "pairs", (graph) => ({ x: graph.runs[number].by[second][1], y: graph.runs[number].by[first][1] })), width,
+      return spots(points(run, "pairs"), width,
         { across: `radius by ${second}`, up: `radius by ${first}`, none: "none", square: true, words: `radius by ${first} against radius by ${second}` });
     });
   byId("panels").className = several ? "" : "two";
@@ -503,7 +490,7 @@
     const found = cell && cell.attacks.defended;
     if (!found) return "";
     const size = smallestAttack(cell);
-    const words = `${size}${found.changes.length ? ` + ${found.changes.length / 2} changed` : ""}`;
+    const words = `${size}${found.changes.length ? ` + ${found.changes.length} changed` : ""}`;
     if (size !== null) return found.broken ? h("span", { class: "wrong", title: "within the certified radius" }, `${words} !`) : words;
     return found.success ? h("span", { title: "not right without an attack either" }, "–") : h("span", { title: `no attack of up to ${flips(found.budget)} was found` }, "none");
   }
@@ -569,7 +556,7 @@
       return line;
     }));
     const all = table.rows.length === graphs.length ? `${graphs.length} graphs` : `${table.rows.length} of ${graphs.length} graphs`;
-    const most = Math.max(...runs.map((run) => (run.counted ? run.graphs : 0)));
+    const most = Math.max(...runs.map((run, number) => (run.graphs > graphs.filter((graph) => graph.runs[number]).length ? run.graphs : 0)));
     byId("count").textContent = most ? `${all}, chosen from ${most.toLocaleString("en")}: some of every class and outcome` : all;
     byId("more").hidden = table.rows.length <= table.most;
     cue();
@@ -643,9 +630,6 @@
       return options;
     });
   }
-  function pairs(flat) {
-    return Array.from({ length: flat.length / 2 }, (_, place) => [flat[2 * place], flat[2 * place + 1]]);
-  }
   function marks(graph) {
     const options = attacksOn(graph);
     if (!options.length) return h("p", { class: "soft" }, `${graph.nodes} nodes, ${graph.count} edges.`);
@@ -662,26 +646,26 @@
     return h("div", {}, h("p", { class: "soft" }, `${graph.nodes} nodes, ${graph.count} edges. ${options.some((option) => option.weak) ? "Mark:" : "Mark the strongest attack found on:"}`), h("div", { class: "choices" }, buttons), current ? h("p", {}, current.found.explains ? weakWords(graph, current.found, current.number) : attackWords(graph, current.found)) : null);
   }
   function flipWords(graph, found, most = Infinity) {
-    const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
-    const told = pairs(found.flips);
+    const present = new Set((graph.edges || []).map((pair) => pair.join("-")));
+    const told = found.flips;
     const rest = told.length > most ? ` and ${told.length - most} more` : "";
     const words = told.slice(0, most).map(([u, v]) => `${!graph.edges ? "flip" : present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}`);
-    return [...words, ...pairs(found.changes || []).map(([node, column]) => `change feature ${column} of node ${node}`)].join(", ") + rest;
+    return [...words, ...(found.changes || []).map(([node, column]) => `change feature ${column} of node ${node}`)].join(", ") + rest;
   }
   function weakWords(graph, weak, number) {
-    const size = weak.flips.length / 2, told = flipWords(graph, weak, 12), { radius } = graph.runs[number];
+    const size = weak.flips.length, told = flipWords(graph, weak, 12), { radius } = graph.runs[number];
     if (!size) return radius >= graph.runs[number].slots ? `No ${flips(graph.runs[number].slots)} can change the answer.` : "No flips are known that bring the rival nearer.";
-    if (!weak.success) return `The worst ${size === 1 ? "flip" : flips(size)} found: ${told}. ${size > radius ? `${size === 1 ? "It is" : "They are"} not known to change the answer.` : "So few cannot change the answer."}`;
+    if (!weak.succeeds) return `The worst ${size === 1 ? "flip" : flips(size)} found: ${told}. ${size > radius ? `${size === 1 ? "It is" : "They are"} not known to change the answer.` : "So few cannot change the answer."}`;
     const sharp = size === radius + 1 ? " No smaller attack exists." : ` Whether ${radius + 2 === size ? flips(radius + 1) : `${radius + 1} to ${flips(size - 1)}`} can is not known.`;
     return `${flips(size)} ${size === 1 ? "is" : "are"} known to change the answer: ${told}.${sharp}`;
   }
   function attackWords(graph, found) {
     const told = flipWords(graph, found);
-    const size = found.flips.length / 2, changed = found.changes.length / 2;
+    const { size } = found, changed = found.changes.length;
     const what = [size ? flips(size) : "", changed ? `${changed} changed node feature${changed === 1 ? "" : "s"}` : ""].filter(Boolean).join(" and ");
     if (found.success && !what) return `Its answer is not ${className(graph, found.label)}, even without an attack.`;
-    if (found.success) return `${what} change${size + changed === 1 ? "s" : ""} the answer: ${told} (${found.name}${found.confirmed ? ", confirmed" : ""}).`;
-    return `No attack of up to ${flips(found.budget)} was found that changes the answer. The closest: ${told || "none"} (${found.name}).`;
+    if (found.success) return `${what} change${size + changed === 1 ? "s" : ""} the answer: ${told} (${found.attack}${found.confirmed ? ", confirmed" : ""}).`;
+    return `No attack of up to ${flips(found.budget)} was found that changes the answer. The closest: ${told || "none"} (${found.attack}).`;
   }
 
   function about(graph, run, number) {
@@ -768,10 +752,10 @@
       const { nodes, edges, all } = content.limits;
       return h("p", { class: "note" }, `Not drawn: drawings are kept for graphs of up to ${nodes} nodes and ${edges.toLocaleString("en")} edges, and ${all.toLocaleString("en")} edges in all.`);
     }
-    const edges = pairs(graph.edges);
+    const { edges } = graph;
     const places = layout(graph.nodes, edges);
     const option = attacksOn(graph).find((one) => one.key === marked);
-    const flipped = option ? pairs(option.found.flips) : [];
+    const flipped = option ? option.found.flips : [];
     const touched = new Set(flipped.flat());
     const width = 420, height = 360, edge = 22;
     const at = (number) => [edge + places[number][0] * (width - 2 * edge), edge + places[number][1] * (height - 2 * edge)];

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from flipproof import __version__
-from flipproof.attacks.search import AttackResult
-from flipproof.certificates.certificate import NODE_CHANGES, ClassCell, WeakSpots
+from flipproof.certificates.certificate import NODE_CHANGES, WeakSpots
 from flipproof.certificates.metrics import (
     Curve,
     PairedTest,
@@ -119,26 +119,13 @@ def _beside(run: CertifiedRun) -> dict[str, Any] | None:
 
 
 def _comparison(runs: Sequence[CertifiedRun]) -> list[list[str]]:
-    rows = [
-        [
-            "run",
-            "graphs",
-            "method",
-            "right",
-            "any 1 flip",
-            "any 2",
-            "any 3",
-            "any 5",
-            "average radius",
-            "median",
-            "abstained",
-        ]
-    ]
+    radii = (0, 1, 2, 3, 5)
+    head = ["run", "graphs", "method", "right", *(_flips(r) for r in radii[1:])]
+    rows = [[*head, "average radius", "median", "abstained"]]
     for run in runs:
-        curve = run.curve(top=5)
-        shares = [share_text(curve, r) for r in (0, 1, 2, 3, 5)]
-        radii = ["unlimited"] * 2 if run.edge_blind else [_average(run), _median(run)]
-        rows.append([run.name, str(len(run.rows)), run.method, *shares, *radii, str(run.abstained)])
+        shares = [share_text(run.curve(top=max(radii)), r) for r in radii]
+        middle = ["unlimited"] * 2 if run.edge_blind else [_average(run), _median(run)]
+        rows.append([run.name, str(len(run.rows)), run.method, *shares, *middle, str(run.abstained)])
     return rows
 
 
@@ -215,7 +202,7 @@ def script_data(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
                 drawn = graph.num_nodes <= _DRAWN_NODES and graph.num_edges <= min(_DRAWN_EDGES, _ALL_EDGES - ink)
                 ink += graph.num_edges * drawn
                 about = {"name": graph.name, "label": graph.label, "nodes": graph.num_nodes, "count": graph.num_edges}
-                edges = graph.edges.ravel().tolist() if drawn else None
+                edges = graph.edges.tolist() if drawn else None
                 graphs[place] = {"data": place[0], "index": place[1], **about, "edges": edges, "runs": {}}
             graphs[place]["runs"][number] = _cell(run, row, graphs[place]["edges"] is not None)
     return {
@@ -246,7 +233,7 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
             attacker: {method: _curve_data(run.curve(method, attacker, top=top)) for method in run.readings}
             for attacker in ATTACKERS
         },
-        "counted": _counted(run, top) if len(run.graphs) < len(run.rows) else None,
+        "counted": _counted(run, top),
         "cells": [] if run.edge_blind else run.add_remove_counts().tolist(),
         "features": None if run.feature_kind is None else [run.feature_kind, run.joint_counts().tolist()],
         "targets": run.targets,
@@ -258,7 +245,7 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
 
 
 def _counted(run: CertifiedRun, top: int) -> dict[str, Any]:
-    """What the page would count if it listed all graphs: by class, by size and by method, with some listed graph of each spot."""
+    """All graphs, also those that the page does not list, by class, size and method; with some listed graphs of each spot."""
     classes = [[0] * (top + 1) for _ in run.class_names]
     spots: dict[str, dict[tuple[int, int], list[int]]] = {"sizes": {}, "pairs": {}}
     for row, radius in zip(run.rows, run.right_radii().tolist(), strict=True):
@@ -284,7 +271,9 @@ def _curve_data(curve: Curve) -> dict[str, Any]:
 
 def _cell(run: CertifiedRun, row: Mapping[str, Any], drawn: bool) -> dict[str, Any]:
     index = row["graph"]
-    weak = {"weak": _weak(run.weak_spots[index], drawn)} if index in run.weak_spots else {}
+    attacks = {role: result.to_dict() for role, result in run.attacks.get(index, {}).items()}
+    if index in run.broken:
+        attacks["defended"]["broken"] = True
     return {
         "answer": row["predicted"],
         "radius": row["radius"],
@@ -294,11 +283,8 @@ def _cell(run: CertifiedRun, row: Mapping[str, Any], drawn: bool) -> dict[str, A
         "slots": row["num_slots"],
         "grid": [] if run.symmetric else [sum(line) for line in row["grid"]],
         "by": {method: _reading(by_graph[index]) for method, by_graph in run.readings.items()},
-        "attacks": {
-            role: _attack(result) | {"broken": role == "defended" and index in run.broken}
-            for role, result in run.attacks.get(index, {}).items()
-        },
-        **weak,
+        "attacks": attacks,
+        "weak": _weak(run.weak_spots[index], drawn) if index in run.weak_spots else None,
     }
 
 
@@ -309,30 +295,8 @@ def _reading(reading: Reading) -> list[Any]:
 
 
 def _weak(spots: WeakSpots, drawn: bool) -> dict[str, Any]:
-    weights = (
-        [float(f"{weight:.3g}") for weight in spots.weights.tolist()] if drawn and spots.weights is not None else None
-    )
-    return {
-        "rival": spots.rival,
-        "flips": [node for pair in spots.flips for node in pair],
-        "success": spots.succeeds,
-        "weights": weights,
+    weights = spots.weights if drawn else None
+    return asdict(replace(spots, weights=None)) | {
+        "weights": None if weights is None else [float(f"{weight:.3g}") for weight in weights.tolist()],
         "rest": float(f"{spots.rest:.3g}"),
-        "caption": spots.caption,
-        "columns": list(spots.columns),
-        "rows": [
-            [{"label": cell.label} if isinstance(cell, ClassCell) else cell for cell in row] for row in spots.rows
-        ],
-    }
-
-
-def _attack(result: AttackResult) -> dict[str, Any]:
-    return {
-        "name": result.attack,
-        "flips": [node for pair in result.flips for node in pair],
-        "changes": [number for change in result.changes for number in change],
-        "success": result.success,
-        "confirmed": result.confirmed,
-        "budget": result.budget,
-        "label": result.label,
     }

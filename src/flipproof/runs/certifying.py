@@ -163,7 +163,6 @@ class Line:
     missing: str = ""  # why there are none, in words
     majority: int | None = None  # the class that is most frequent among the training graphs, if they are known
     learned_from: int | None = None  # training graphs, where the network was fitted for this run
-    training_graphs: int | None = None  # how many there are
 
     def right(self, rows: Sequence[Row]) -> int | None:
         """How many graphs of a table are answered right without edges; ``None`` without answers, or without labels.

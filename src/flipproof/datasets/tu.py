@@ -145,12 +145,12 @@ def _pairs(path: str, graph_of: IntArray, symmetrise: bool) -> tuple[IntArray, l
     """The node pairs that are joined, self-loops left out, ``[E, 2]``; and what became of odd edges."""
     pairs, nodes = _integers(path, 2) - 1, len(graph_of)
 
-    def refuse(odd: NDArray[np.bool_], what: str) -> None:
+    def refuse(odd: Any, what: str) -> None:
         for u, v in pairs[odd][:1] + 1:
             raise InputError(f"{path}: the edge {u}, {v} {what} (correct it, or copy the file again)")
 
     refuse(((pairs < 0) | (pairs >= nodes)).any(axis=1), f"joins a node that is not there; expected 1 to {nodes}")
-    refuse(np.diff(graph_of[pairs])[:, 0].astype(bool), "joins two graphs")
+    refuse(np.diff(graph_of[pairs])[:, 0] != 0, "joins two graphs")
     kept = pairs[:, 0] != pairs[:, 1]
     one_way = ~np.isin(pairs @ [1, nodes], pairs @ [nodes, 1])
     loops, single = int((~kept).sum()), int(one_way.sum())

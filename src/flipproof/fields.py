@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -49,10 +49,9 @@ def option(
     """A dataclass field that a user gives by name, as in :class:`Option`; one without ``help`` is no option.
 
     ``kind`` is its type on the command line, if it is not the field's own; ``parts`` is for a field that is no plain value. It
-    stands in files always, where it is not ``None`` (``stored=False``), or never (``stored=None``).
+    stands in files always, unless it is the default (``stored=False``), or never (``stored=None``).
     """
-    metadata = {"help": help, "kind": kind, "least": least, "stored": stored, "parts": parts}
-    metadata |= {"panel": panel, "short": short, "argument": argument}
+    metadata = {name: value for name, value in locals().items() if name != "default"}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -72,14 +71,16 @@ def options_of(kind: type) -> tuple[Option, ...]:
     return tuple(options)
 
 
-def to_plain(value: Any) -> dict[str, Any]:
-    """A dataclass as plain JSON; :func:`from_plain` takes it back."""
+def to_plain(value: Any, *, without: Iterable[str] = ()) -> dict[str, Any]:
+    """A dataclass as plain JSON, :func:`from_plain` takes it back; but for the fields that have a value of these names."""
     plain: dict[str, Any] = {}
     for entry in fields(value):
         content, parts, stored = getattr(value, entry.name), *map(entry.metadata.get, ("parts", "stored"))
+        if not {entry.name, *(parts.stored if parts else ())}.isdisjoint(without):
+            continue
         if parts is not None:
             plain |= parts.plain(content)
-        elif stored or (stored is False and content is not None):
+        elif stored or (stored is False and content != _default(entry)):
             plain[entry.name] = list(content) if isinstance(content, tuple) else content
     return plain
 
@@ -90,21 +91,12 @@ def from_plain(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     for entry in fields(kind):  # type: ignore[arg-type]
         parts: Parts | None = entry.metadata.get("parts")
         if parts is not None:
-            own = {name: values[name] for name in parts.stored if values.get(name) is not None}
-            content[entry.name] = parts.made(own)
+            content[entry.name] = parts.made(
+                {name: values[name] for name in parts.stored if values.get(name) is not None}
+            )
         elif entry.name in values:
             content[entry.name] = values[entry.name]
     return kind(**content)
-
-
-def untouched_parts(value: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The plain values of those fields of a dataclass, of several plain values each, of which none is among ``values``."""
-    kept: dict[str, Any] = {}
-    for entry in fields(value):
-        parts: Parts | None = entry.metadata.get("parts")
-        if parts is not None and not any(name in values for name in parts.stored):
-            kept |= parts.plain(getattr(value, entry.name))
-    return kept
 
 
 def _default(entry: Field[Any]) -> Any:

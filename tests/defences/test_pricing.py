@@ -317,7 +317,7 @@ def test_what_half_precision_rounds_otherwise_in_another_batch_counts_as_said() 
     model, graph = Shifted().eval(), fp.datasets.topologies(8)[2]
     voting = fp.VotingClassifier(model, 1, features="degree")
     voting.check([graph])
-    classifier, count = voting.classifier.suited(graph, voting.defence.trial_noise), graph.num_slots
+    (classifier, _), count = voting.suited(graph), graph.num_slots
     batch = voting.groups.flipped(graph, np.zeros(count, dtype=np.int64), np.arange(count)[:, None])
     alone = [batch.only(np.array([place])) for place in range(count)]
     together = np.diff(classifier.scores(batch))[:, 0]

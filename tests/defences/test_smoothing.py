@@ -18,10 +18,10 @@ from torch_geometric import transforms
 
 import flipproof as fp
 from flipproof import certify_votes
-from flipproof.classifiers.guard import Guard
+from flipproof.classifiers.classifier import BlackBoxClassifier
 from flipproof.datasets import Dataset
-from flipproof.defences.baselines import Undefended
-from flipproof.defences.defence import _TRIED_FIRST
+from flipproof.defences.baselines import NoDefence
+from flipproof.defences.defence import _TRIED_FIRST, DefendedClassifier
 from flipproof.engines import Processes, ThisProcess
 from flipproof.errors import InputError
 from flipproof.models import GCN, GIN, EdgeBlind
@@ -525,6 +525,13 @@ def parity(graphs: list[fp.Graph]) -> list[int]:
     return [graph.num_edges % 2 for graph in graphs]
 
 
+class ChecksMore(NoDefence):
+    """A defence that adds something to the usual check."""
+
+    def check(self, classifier: Any, graphs: Any, request: Any = None) -> None:
+        super().check(classifier, graphs, request)
+
+
 def minds_company(graphs: list[fp.Graph]) -> list[int]:
     """Honest about graphs of 5 nodes; about others the answer depends on how many there are."""
     return [(graph.num_edges if graph.num_nodes == 5 else len(graphs)) % 2 for graph in graphs]
@@ -536,20 +543,22 @@ DEFENCES = {
         {"samples": 100, "seed": 0},
     ),
     "voting": (lambda model: fp.VotingClassifier(model, 3, num_classes=2), {"depth": 0}),
+    "a check of its own": (lambda model: DefendedClassifier(model, ChecksMore(), num_classes=2), {}),
 }
 
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[fp.Graph]:
-    found: list[fp.Graph] = []
-    original = Guard.try_on
+    """The graphs on which a model of labels is tried."""
+    graphs: list[fp.Graph] = []
+    original = BlackBoxClassifier.probe
 
-    def noted(guard: Guard, graph: fp.Graph, noise: fp.EdgeNoise) -> None:
-        found.append(graph)
-        original(guard, graph, noise)
+    def noted(classifier: BlackBoxClassifier, graph: fp.Graph, *more: Any) -> Any:
+        graphs.append(graph)
+        return original(classifier, graph, *more)
 
-    monkeypatch.setattr(Guard, "try_on", noted)
-    return found
+    monkeypatch.setattr(BlackBoxClassifier, "probe", noted)
+    return graphs
 
 
 @pytest.mark.parametrize("kind", DEFENCES)
@@ -577,7 +586,7 @@ def test_every_graph_is_tried_once(kind: str, tried: list[fp.Graph]) -> None:
     graphs = [*GRAPHS, *GRAPHS[:3], ODD]
     defence = make(parity)
     wanted = defence.certify_all(graphs, **asked)
-    assert len(tried) == len({graph.topology for graph in tried}) == len(GRAPHS) + 1 - _TRIED_FIRST
+    assert len(tried) == len({graph.topology for graph in tried}) == len(GRAPHS) + 1
     assert defence.certify_all(graphs, engine=Processes(2), **asked) == wanted
 
 
@@ -588,12 +597,12 @@ def test_what_is_finished_is_not_tried_again(tmp_path: Path, tried: list[fp.Grap
     with Store(tmp_path / "run" / "evidence.sqlite", write=True) as store:
         store.drop(10)
     fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **asked)
-    assert tried == [GRAPHS[10]]
+    assert tried == [*GRAPHS[:_TRIED_FIRST], GRAPHS[10]]
 
 
-@pytest.mark.parametrize(("kind", "later"), [(fp.EdgeBlindClassifier, 0), (Undefended, len(GRAPHS) - _TRIED_FIRST)])
-def test_a_defence_with_a_check_of_its_own_checks_all_graphs_at_once(
-    kind: Any, later: int, tried: list[fp.Graph]
-) -> None:
-    kind(parity, num_classes=2).certify_all(GRAPHS)
-    assert len(tried) == later
+def test_a_model_that_sees_no_edge_is_tried_on_all_graphs_before_the_work(tried: list[fp.Graph]) -> None:
+    blind = fp.EdgeBlindClassifier(parity, num_classes=2)
+    blind.check(GRAPHS)
+    assert len(tried) == 1, "without edges all of them are the same graph"
+    blind.certify_all([*GRAPHS, ODD])
+    assert len(tried) == 3

@@ -281,8 +281,8 @@ class Guard:
     """The checks of one base classifier."""
 
     def __init__(self, classifier: Classifier, *, trust_features: bool = False) -> None:
-        self.classifier, self._trust_features = classifier, trust_features
-        self._tried = set[bytes]()
+        self.classifier, self.trust_features = classifier, trust_features
+        self._tried, self._all_tried = set[bytes](), True  # whether graphs that are not among the former need no trial
 
     def check(self, graphs: Sequence[Graph], noise: EdgeNoise, *, first: int | None = None) -> None:
         """Refuse graphs or a model for which certificates would be false, or asking would fail."""
@@ -298,11 +298,12 @@ class Guard:
         Args:
             graphs: Those to try it on.
             noise: Random changes such as the model will meet.
-            first: Number of graphs to try the model on now (default: all). The others are :meth:`untried`: :meth:`try_on` must be
-                called for each before its votes count.
+            first: Number of graphs to try the model on now (default: all). :meth:`try_on` must be called for each of the others
+                before its votes count.
         """
         self.classifier.begin()
         self._tried.clear()
+        self._all_tried = first is None
         distinct = {_identity(graph): place for place, graph in reversed(list(enumerate(graphs)))}
         for place in distinct.values():  # whether shortcuts are taken, anywhere in the run
             self.classifier.suited(graphs[place], noise)
@@ -318,19 +319,15 @@ class Guard:
             usual = graphs[sizes[len(sizes) // 2][1]]
             self.classifier.suited(usual, noise).probe_finely(usual, noise)
 
-    def untried(self, graph: Graph) -> bool:
-        """Whether the model has not been tried on the graph since :meth:`check` was called last."""
-        return _identity(graph) not in self._tried
-
     def try_on(self, graph: Graph, noise: EdgeNoise) -> None:
-        """Try the model on a graph, and refuse it as :meth:`check` does; in any process."""
+        """Try the model on a graph that :meth:`check_model` left for later, and refuse it as that does; in any process."""
+        identity = _identity(graph)
+        if self._all_tried or identity in self._tried:
+            return
         classifier = self.classifier.suited(graph, noise)
         classifier.prepare()
         classifier.probe(graph, noise)
-
-    def passed(self, graph: Graph) -> None:
-        """Remember that :meth:`try_on` did not refuse the graph."""
-        self._tried.add(_identity(graph))
+        self._tried.add(identity)
 
     def trusting(self) -> Guard:
         """The same for attacked graphs, whose node features may look like anything."""
@@ -351,7 +348,7 @@ class Guard:
                 f"node features must be there for every graph or for none; got {own} of {len(graphs)} graphs with some, and "
                 'one graph has none (give it node_features, or pass features="degree" for all)'
             )
-        if own and self.classifier.reads_own_features and not self._trust_features:
+        if own and self.classifier.reads_own_features and not self.trust_features:
             from flipproof.classifiers.clean_edges import refuse_clean_edges
 
             refuse_clean_edges(graphs, getattr(graphs, "feature_names", ()))

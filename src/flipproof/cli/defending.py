@@ -17,7 +17,7 @@ from flipproof.datasets.splits import drawn
 from flipproof.defences import defence_classes, defence_names, trained_defence
 from flipproof.defences.defence import Defence, DefendedClassifier
 from flipproof.errors import InputError
-from flipproof.fields import from_plain, untouched_parts
+from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
@@ -112,7 +112,7 @@ def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | N
     if trained is not None and trained.name == chosen.name:
         if not settings:
             return trained
-        settings = untouched_parts(trained, settings) | settings
+        settings = to_plain(trained, without=settings) | settings
     return from_plain(chosen.kind, settings)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from flipproof.certificates.certificate import Certificate, Evidence
 from flipproof.checks import checked_count
-from flipproof.classifiers import DEFAULT_MEMORY, as_classifier, unwrapped
+from flipproof.classifiers import DEFAULT_MEMORY, Classifier, as_classifier, unwrapped
 from flipproof.classifiers.guard import Guard
 from flipproof.defences import defence_class, trained_defence
 from flipproof.defences.asking import ask_all, say_differing
@@ -56,9 +56,6 @@ class Request:
     def other_readings(self) -> dict[str, dict[str, Any]]:
         """The same for other methods at the same level, by method; for comparison."""
         return {}
-
-    def refuse(self, defence: Any) -> None:
-        """Refuse a defence that cannot answer this request."""
 
     def fits(self, evidence: Any) -> bool:
         """Whether evidence answers this request."""
@@ -99,7 +96,9 @@ class Defence(ABC):
 
         By default the model is tried on a few of the graphs now, and on each of the others before its answer counts.
         """
-        classifier.check_model(graphs)
+        classifier.guard.check_features(graphs)
+        shown = [classifier.shown(graph) for graph in graphs]
+        classifier.guard.check_model(shown, self.trial_noise, first=_TRIED_FIRST)
 
     @abstractmethod
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Evidence:
@@ -128,19 +127,6 @@ class Defence(ABC):
 
 _STILL = EdgeNoise(add=0, remove=0)
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
-
-
-def hides_features(defence: Defence) -> bool:
-    """Whether the defence divides node features into groups, so that certificates cover changes of them."""
-    return bool(getattr(defence, "feature_groups", 1) > 1)
-
-
-def tried_on(defence: Defence, graph: Graph) -> Graph:
-    """The graph that a model is tried on and its path chosen by: node features that an attacker can change are hidden."""
-    features = graph.node_features
-    if features is None or not hides_features(defence):
-        return graph
-    return graph.replaced(node_features=np.zeros_like(features))
 
 
 def feature_noise_of(defence: Defence) -> FeatureNoise | None:
@@ -324,7 +310,7 @@ class DefendedClassifier:
 
         If certificates cover features it is the classifier itself: the other one knows of no attack on features.
         """
-        covers_features = feature_noise_of(self.defence) is not None or hides_features(self.defence)
+        covers_features = feature_noise_of(self.defence) is not None or self.hides_features
         if not self.classifier.edge_blind or self.defence.edge_blind or covers_features:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
@@ -333,28 +319,26 @@ class DefendedClassifier:
 
     def check(self, graphs: Sequence[Graph], request: Any = None) -> None:
         """Refuse, before any long work, graphs or a request that would make a certificate false or asking fail."""
-        if request is not None:
-            request.refuse(self.defence)
         self.defence.check(self, graphs, request)
 
-    def check_model(self, graphs: Sequence[Graph]) -> None:
-        """Refuse graphs or model; the model is tried on the first graphs, and on the others by :meth:`try_on`."""
-        own = self.classifier.reads_own_features and all(graph.node_features is not None for graph in graphs)
-        if hides_features(self.defence) and not own:
-            raise InputError(
-                "feature_groups needs a model that reads the graphs' own node features; got none (give graphs node_features, or "
-                "leave feature_groups out)"
-            )
-        self.guard.check_features(graphs)
-        shown = [tried_on(self.defence, graph) for graph in graphs]
-        self.guard.check_model(shown, self.defence.trial_noise, first=_TRIED_FIRST)
+    @property
+    def hides_features(self) -> bool:
+        """Whether node features are divided into groups, so that certificates cover changes of them."""
+        return bool(getattr(self.defence, "feature_groups", 1) > 1)
+
+    def shown(self, graph: Graph) -> Graph:
+        """The graph that a model is tried on and its path chosen by: node features that an attacker can change are hidden."""
+        features = graph.node_features if self.hides_features else None
+        return graph if features is None else graph.replaced(node_features=np.zeros_like(features))
+
+    def suited(self, graph: Graph) -> tuple[Classifier, int]:
+        """The form of the model in which such graphs reach it, and how many of them at once."""
+        base = self.classifier.suited(self.shown(graph), self.defence.trial_noise)
+        return base, base.batch_size(graph, self.defence.trial_noise)
 
     def try_on(self, graph: Graph) -> None:
         """Try the model on a graph on which :meth:`check` has not tried it, and refuse it if the graph shows that it must be."""
-        graph, own_check = tried_on(self.defence, graph), type(self.defence).check is not Defence.check
-        if not own_check and self.guard.untried(graph):
-            self.guard.try_on(graph, self.defence.trial_noise)
-            self.guard.passed(graph)
+        self.guard.try_on(self.shown(graph), self.defence.trial_noise)
 
     def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
         """This number of workers, or what comes nearest for this model; ``None`` is this process, 0 one per core.
@@ -404,7 +388,8 @@ class DefendedClassifier:
             raise InputError(
                 f"{folder} holds a model for {defence.name}, not for {cls.defence_name} (use flipproof.load)"
             )
-        kind = next((one for one in cls.__subclasses__() if one.defence_name == defence.name), cls)
+        kinds = [kind for child in cls.__subclasses__() for kind in (child, *child.__subclasses__())]
+        kind = next((kind for kind in kinds if kind.defence_name == defence.name), cls)
         made, chosen = kind.__new__(kind), saved.metadata.get("features") if features is None else features
         DefendedClassifier.__init__(
             made,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 
 from flipproof.certificates import sampled_votes
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.node_votes import NodeVotes, checked_nodes
 from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
@@ -31,39 +29,17 @@ from flipproof.defences.defence import (
     Progress,
     Request,
     Run,
-    feature_noise_of,
     label_dtype,
 )
+from flipproof.defences.node_smoothing import NodeCertifier
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
 from flipproof.errors import InputError
-from flipproof.fields import Option, Parts, option
+from flipproof.fields import option
 from flipproof.graphs import Graph
-from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream, feature_noise_from, keyed_draws
+from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream, keyed_draws
 from flipproof.noise.feature_law import checked_feature_noise
-
-_NOISE = Parts(
-    (
-        Option("keep", float, "Probability that a node pair keeps its state (the paper's beta)."),
-        Option("add", float, "Probability that an empty node pair gains an edge."),
-        Option("remove", float, "Probability that an edge is lost."),
-    ),
-    plain=lambda noise: {"add": noise.p_add, "remove": noise.p_remove},
-    made=lambda values: EdgeNoise(**values),
-    stored=("keep", "add", "remove"),
-)
-
-
-_FEATURE_NOISE = Parts(
-    (
-        Option("label_keep", float, "Probability that a node keeps its label (one-hot node features)."),
-        Option("bit_add", float, "Probability that a binary node feature becomes 1."),
-        Option("bit_remove", float, "Probability that a binary node feature becomes 0."),
-    ),
-    plain=lambda noise: {} if noise is None else noise.plain(),
-    made=feature_noise_from,
-    stored=("label_keep", "bit_add", "bit_remove"),
-)
+from flipproof.noise.options import EDGE_NOISE, FEATURE_NOISE
 
 
 @dataclass(frozen=True)
@@ -115,8 +91,8 @@ class Smoothing(Defence):
     evidence = Votes
     request = Sampling
 
-    noise: EdgeNoise = option(parts=_NOISE)
-    feature_noise: FeatureNoise | None = option(default=None, parts=_FEATURE_NOISE)
+    noise: EdgeNoise = option(parts=EDGE_NOISE)
+    feature_noise: FeatureNoise | None = option(default=None, parts=FEATURE_NOISE)
 
     def __post_init__(self) -> None:
         if not isinstance(self.noise, EdgeNoise):
@@ -128,45 +104,50 @@ class Smoothing(Defence):
         return self.noise
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Sampling, run: Run = map) -> Votes:
-        samples, seed, starts = request.samples, request.seed, range(0, request.samples, BLOCK)
-        blocks = run(lambda start: self.block(classifier, graph, start, samples=samples, seed=seed), starts)
+        starts, (base, _) = range(0, request.samples, BLOCK), classifier.suited(graph)
+        blocks = run(lambda start: self.block(classifier, graph, start, request), starts)
         labels, checksums, of_features, differing = zip(*blocks, strict=True)
-        base = classifier.classifier.suited(graph, self.noise)
-        again = sum(base.recheck_count(graph, start) for start in starts)
-        cast = np.concatenate(labels), graph, self.noise, classifier.num_classes, seed, checksums
-        votes = Votes(*cast, compared=min(samples, again), differing=sum(differing))
-        if self.feature_noise is None:
-            return votes
-        return replace(votes, feature_noise=self.feature_noise, feature_checksums=of_features)
+        return Votes(
+            np.concatenate(labels),
+            graph,
+            self.noise,
+            classifier.num_classes,
+            request.seed,
+            checksums,
+            feature_noise=self.feature_noise,
+            feature_checksums=() if self.feature_noise is None else of_features,
+            compared=min(request.samples, sum(base.recheck_count(graph, start) for start in starts)),
+            differing=sum(differing),
+        )
 
     def block(
-        self, classifier: DefendedClassifier, graph: Graph, start: int, *, samples: int, seed: int
+        self, classifier: DefendedClassifier, graph: Graph, start: int, request: Sampling
     ) -> tuple[NDArray[Any], str, str, int]:
-        """Votes and checksums of one block: samples ``start..start+1023``, as far as they are below ``samples``; see ``Votes``.
+        """Votes and checksums of one block, samples ``start..start+1023`` as far as they are wanted; see ``Votes``.
 
         Batches are always cut at the same indices, so floating point sees the same batches whatever ``samples`` is and
         wherever the block is computed. The checksums always cover the changes of the whole block: of edges, and of features.
         """
-        stream, base = SampleStream(graph, self.noise, seed=seed), classifier.classifier.suited(graph, self.noise)
+        stream, (base, size) = SampleStream(graph, self.noise, seed=request.seed), classifier.suited(graph)
         base.prepare()
-        size, block = base.batch_size(graph, self.noise), min(BLOCK, samples - start)
-        checksum, labels, contents, differing = stream.new_checksum(), [], [], 0
-        feature_stream = None if self.feature_noise is None else self.feature_noise.stream(graph, seed=seed)
-        feature_checksum = None if feature_stream is None else feature_stream.new_checksum()
+        wanted, checksum = min(BLOCK, request.samples - start), stream.new_checksum()
+        labels, contents, differing = list[NDArray[np.int64]](), list[bytes](), 0
+        features = None if self.feature_noise is None else self.feature_noise.stream(graph, seed=request.seed)
+        of_features = None if features is None else features.new_checksum()
         # the model is asked about some samples a second time: a guard against answers that depend on the batch
-        count = min(block, base.recheck_count(graph, start))
-        first = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % block
-        again = start + (first + np.arange(count) * (block // max(1, count))) % block
+        count = min(wanted, base.recheck_count(graph, start))
+        first = int(keyed_draws(f"alone {graph.topology}", request.seed, start, (1,))[0]) % wanted
+        again = start + (first + np.arange(count) * (wanted // max(1, count))) % wanted
         for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
             checksum.update(flips)
             if stream.small:
                 contents.append(flips)
-            if feature_stream is not None and feature_checksum is not None:
-                features, changes = feature_stream.shown(begin, begin + size)
-                batch = replace(batch, node_features=features)
-                feature_checksum.update(changes)
-            if begin < samples:
+            if features is not None and of_features is not None:
+                shown, changes = features.shown(begin, begin + size)
+                batch = replace(batch, node_features=shown)
+                of_features.update(changes)
+            if begin < request.samples:
                 labels.append(base.labels(batch))
                 here = again[(begin <= again) & (again < begin + size)] - begin
                 if len(here):
@@ -174,9 +155,8 @@ class Smoothing(Defence):
                     differing += base.differing(batch, labels[-1], here)
         if stream.small:
             stream.remember(start, b"".join(contents))
-        kept = np.concatenate(labels)[: samples - start]
-        of_features = "" if feature_checksum is None else feature_checksum.hexdigest()
-        return kept.astype(label_dtype(classifier.num_classes)), checksum.hexdigest(), of_features, differing
+        kept = np.concatenate(labels)[:wanted].astype(label_dtype(classifier.num_classes))
+        return kept, checksum.hexdigest(), "" if of_features is None else of_features.hexdigest(), differing
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
         classifier.check([graph])
@@ -195,7 +175,7 @@ class Smoothing(Defence):
         return SmoothedTarget(classifier, graph, self.noise, effort)
 
 
-class SmoothedClassifier(DefendedClassifier):
+class SmoothedClassifier(NodeCertifier):
     """A graph classifier made robust by edge noise; wraps any model.
 
     With ``feature_noise``, a :class:`flipproof.LabelNoise` or :class:`flipproof.BitNoise`, it is robust to changed node features
@@ -212,6 +192,7 @@ class SmoothedClassifier(DefendedClassifier):
     """
 
     defence_name = "smoothing"
+    defence: Smoothing
 
     def __init__(
         self,
@@ -227,19 +208,17 @@ class SmoothedClassifier(DefendedClassifier):
         feature_noise: FeatureNoise | None = None,
     ) -> None:
         options = (num_classes, features, convention, trust_features, memory, edge_features)
-        self._for_nodes = {"num_classes": num_classes, "features": features, "trust_features": trust_features}
-        self._for_nodes |= {"memory": memory, "convention": "nodes"}
         super().__init__(model, Smoothing(noise, feature_noise), *options)
 
     @property
     def noise(self) -> EdgeNoise:
         """The random flips."""
-        return self.defence.trial_noise
+        return self.defence.noise
 
     @property
     def feature_noise(self) -> FeatureNoise | None:
         """The random changes of node features, if there are any."""
-        return feature_noise_of(self.defence)
+        return self.defence.feature_noise
 
     def certify(
         self,
@@ -299,50 +278,3 @@ class SmoothedClassifier(DefendedClassifier):
         """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them."""
         votes: Votes = self._evidence(self.graph_of(graph), Sampling(samples, seed=seed))
         return votes
-
-    def certify_nodes(
-        self,
-        graph: Any,
-        nodes: Any = None,
-        *,
-        samples: int = 10_000,
-        alpha: float = 0.001,
-        simultaneous: bool = False,
-        method: str = "votes",
-        seed: int | None = None,
-    ) -> list[Certificate]:
-        """The smoothed prediction for each node, and the number of edge flips, anywhere in the graph, that it withstands.
-
-        For a model with a row of logits per node, ``forward(x, edge_index)``. Each certificate holds with probability at least
-        ``1 - alpha``; one noisy copy of the graph is a sample for all nodes.
-
-        Args:
-            graph: The graph, as for :meth:`certify`.
-            nodes: Numbers of the nodes to certify, or a mask; all by default.
-            samples: Noisy copies ``M``.
-            alpha: Failure probability of each certificate.
-            simultaneous: Let alpha hold for all these nodes at once.
-            method: ``"votes"``; the other methods are for graphs.
-            seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
-        """
-        if method != "votes":
-            raise InputError(f'method must be "votes" for nodes; got {method!r} (influence and paper are for graphs)')
-        known = self.graph_of(graph)
-        chosen = checked_nodes(nodes, known.num_nodes)
-        return self.sample_nodes(known, samples=samples, seed=seed).certificates(
-            chosen, alpha=checked_alpha(alpha), simultaneous=simultaneous
-        )
-
-    def sample_nodes(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> NodeVotes:
-        """The model's votes for every node on noisy copies of a graph; ``certificates`` reads certificates off them."""
-        from flipproof.defences.node_smoothing import NodeSampling
-
-        votes: NodeVotes = self.for_nodes._evidence(self.graph_of(graph), NodeSampling(samples, seed=seed))
-        return votes
-
-    @cached_property
-    def for_nodes(self) -> DefendedClassifier:
-        """The same model and noise as a classifier of single nodes."""
-        from flipproof.defences.node_smoothing import NodeSmoothing
-
-        return DefendedClassifier(self.model, NodeSmoothing(self.noise, self.feature_noise), **self._for_nodes)

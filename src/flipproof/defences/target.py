@@ -70,10 +70,8 @@ class Target(ABC):
         self.defended, self.graph, self.max_calls = copy.copy(defended), graph, effort.max_calls
         self.defended.guard = defended.guard.trusting()
         self._features = self.features_of(graph)
-        noise = defended.defence.trial_noise
-        self.classifier = defended.classifier.suited(graph, noise)
+        self.classifier, self._batch_size = defended.suited(graph)
         self.classifier.prepare()
-        self._batch_size = self.classifier.batch_size(graph, noise)
         self.classifier.labels(self.batch(graph.slot_states[None]))  # refuses wrong shapes in one sentence
 
     def aim(self, label: Any) -> None:

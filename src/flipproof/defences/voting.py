@@ -27,14 +27,14 @@ from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.checks import checked_integer
 from flipproof.classifiers import DEFAULT_MEMORY, Classifier
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype, tried_on
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype
 from flipproof.defences.target import CopiesTarget, Effort
 from flipproof.engines import Engine
 from flipproof.errors import InputError
-from flipproof.fields import Option, Parts, option
+from flipproof.fields import option
 from flipproof.graphs import Graph, IntArray, slots_of_pairs
-from flipproof.noise import EdgeNoise, keyed_draws
-from flipproof.noise.groups import EdgeGroups
+from flipproof.noise import EdgeGroups, EdgeNoise, keyed_draws
+from flipproof.noise.options import GROUPS
 
 DEFAULT_CALLS = 4096  # model calls per graph where neither depth nor budget is given
 CHUNK = 1024  # sets of flips in a piece of work
@@ -121,13 +121,6 @@ class PriceSearch(Request):
             sets, left = sets + level.stop - level.start, left - whole
         return chosen
 
-    def refuse(self, defence: Any) -> None:
-        if self.depth and defence.feature_groups > 1:
-            raise InputError(
-                f"feature_groups = {defence.feature_groups} counts votes and knows no prices; got depth {self.depth} (leave "
-                "depth out, or feature_groups)"
-            )
-
     def fits(self, evidence: Any) -> bool:
         return isinstance(evidence, GroupVotes) and not self.next_levels(evidence)
 
@@ -140,7 +133,7 @@ class PriceSearch(Request):
         return {"voting, counts alone": {"depth": 0}}
 
     def readings(self, evidence: Any) -> dict[str, Certificate]:
-        return {} if evidence.prices is None else super().readings(evidence)
+        return {} if self.depth == 0 or evidence.feature_groups > 1 else super().readings(evidence)
 
 
 def prices_of(votes: GroupVotes, answers: Mapping[Level, IntArray]) -> GroupVotes:
@@ -226,35 +219,6 @@ def combinations(items: int, chosen: int, start: int, stop: int) -> IntArray:
     return sets
 
 
-def _groups(values: Mapping[str, Any]) -> EdgeGroups:
-    if "groups" not in values:
-        raise InputError("voting needs a number of groups; got none (for instance groups 5)")
-    return EdgeGroups(values["groups"], values.get("key", 0))
-
-
-_GROUPS = Parts(
-    (Option("groups", int, "Number of sub-graphs per graph, for voting.", least=1),),
-    plain=lambda groups: {"groups": groups.count} | ({"key": groups.key} if groups.key else {}),
-    made=_groups,
-    stored=("groups", "key"),
-)
-
-
-_FEATURE_GROUPS = Parts(
-    (
-        Option(
-            "feature_groups",
-            int,
-            "Number of groups of nodes, for voting; each sub-graph shows the node features of one. 1 shows all.",
-            least=1,
-        ),
-    ),
-    plain=lambda count: {"feature_groups": count} if count > 1 else {},
-    made=lambda values: values.get("feature_groups", 1),
-    stored=("feature_groups",),
-)
-
-
 @dataclass(frozen=True)
 class Voting(Defence):
     """Ask about hashed sub-graphs, and let them vote."""
@@ -263,8 +227,13 @@ class Voting(Defence):
     evidence = GroupVotes
     request = PriceSearch
 
-    groups: EdgeGroups = option(parts=_GROUPS)
-    feature_groups: int = option(default=1, parts=_FEATURE_GROUPS)
+    groups: EdgeGroups = option(parts=GROUPS)
+    feature_groups: int = option(
+        "Number of groups of nodes, for voting; each sub-graph shows the node features of one. 1 shows all.",
+        1,
+        least=1,
+        stored=False,
+    )
 
     def __post_init__(self) -> None:
         most = 2**16 // self.groups.count  # sub-graphs
@@ -273,6 +242,20 @@ class Voting(Defence):
     @property
     def trial_noise(self) -> EdgeNoise:
         return EdgeNoise(add=0, remove=1 - 1 / self.groups.count)
+
+    def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
+        if self.feature_groups > 1:
+            if request is not None and request.depth:
+                raise InputError(
+                    f"feature_groups = {self.feature_groups} counts votes and knows no prices; got depth {request.depth} (leave "
+                    "depth out, or feature_groups)"
+                )
+            if not classifier.classifier.reads_own_features or any(graph.node_features is None for graph in graphs):
+                raise InputError(
+                    "feature_groups needs a model that reads the graphs' own node features; got none (give graphs "
+                    "node_features, or leave feature_groups out)"
+                )
+        super().check(classifier, graphs, request)
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: PriceSearch, run: Run = map) -> GroupVotes:
         votes, answers = self.votes(classifier, graph), dict[Level, IntArray]()
@@ -284,9 +267,9 @@ class Voting(Defence):
         return priced
 
     def votes(self, classifier: DefendedClassifier, graph: Graph) -> GroupVotes:
-        base, count = classifier.classifier.suited(tried_on(self, graph), self.trial_noise), self.groups.count
+        (base, size), count = classifier.suited(graph), self.groups.count
         base.prepare()
-        size, total = base.batch_size(graph, self.trial_noise), count * self.feature_groups
+        total = count * self.feature_groups
         # one sub-graph is asked about again, alone: a guard against models whose answers depend on the batch
         again = int(keyed_draws(f"alone {graph.topology}", self.groups.key % 2**63, total, (1,))[0]) % total
         labels, differing = [], 0
@@ -305,9 +288,9 @@ class Voting(Defence):
         return GroupVotes(labels, graph, self.groups, num_classes, feature_groups=self.feature_groups, **rest)
 
     def flips(self, classifier: DefendedClassifier, graph: Graph, levels: tuple[Level, ...]) -> list[IntArray]:
-        base = classifier.classifier.suited(graph, self.trial_noise)
+        base, size = classifier.suited(graph)
         base.prepare()
-        return flip_answers(base, graph, self.groups, levels, size=base.batch_size(graph, self.trial_noise))
+        return flip_answers(base, graph, self.groups, levels, size=size)
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int:
         classifier.check([graph])

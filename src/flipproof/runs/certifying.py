@@ -126,11 +126,10 @@ def keep_to_path(classifier: DefendedClassifier, folder: str | os.PathLike[str])
 
 def model_paths(classifier: DefendedClassifier, graphs: Mapping[int, Graph]) -> dict[str, int]:
     """How graphs reach the model, and how many at once: part of what was asked, since rounding can depend on it."""
-    kinds, noise = Counter[str](), classifier.defence.trial_noise
-    for graph in graphs.values():
-        base = classifier.classifier.suited(graph, noise)
+    kinds = Counter[str]()
+    for base, size in map(classifier.suited, graphs.values()):
         path = f"{base.path} ({base.remark})" if base.remark else base.path
-        kinds[f"{path}, {base.batch_size(graph, noise)} at a time"] += 1
+        kinds[f"{path}, {size} at a time"] += 1
     return dict(sorted(kinds.items()))
 
 

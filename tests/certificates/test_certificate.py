@@ -10,7 +10,8 @@ import pytest
 
 import flipproof as fp
 from flipproof import certify_counts
-from flipproof.certificates.certificate import GRID_LIMIT, Answer, Evidence, NodeRadii, cut_grid
+from flipproof.certificates.certificate import GRID_LIMIT, NodeRadii, cut_grid
+from flipproof.certificates.evidence import Answer, Evidence
 from flipproof.certificates.sampled_votes import unanimous_certificate
 from flipproof.defences.local import LocalRequest
 from flipproof.defences.voting import PriceSearch
@@ -154,7 +155,7 @@ def test_every_change_that_a_certificate_could_see_is_another_hash(kind: str) ->
     if isinstance(evidence, Answer):
         others += [dataclasses.replace(evidence, label=0), dataclasses.replace(evidence, edge_blind=True)]
     else:
-        labels = evidence.arrays()["labels"]
+        labels = np.asarray(evidence.labels)
         others.append(dataclasses.replace(evidence, labels=np.roll(1 - labels, 1)))
         if isinstance(evidence, fp.GroupVotes):
             others.append(dataclasses.replace(evidence, groups=fp.EdgeGroups(3, 8)))

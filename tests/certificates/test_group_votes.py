@@ -164,7 +164,6 @@ def test_votes_on_a_large_graph_are_certified_without_unfolding_it(monkeypatch: 
         ({"labels": np.array([0, 1])}, r"votes must be one integer per group, \[3\]; got int64 of shape \[2\]"),
         ({"labels": np.array([0.0, 1, 1])}, "got float64"),
         ({"labels": np.array([0, 1, 2])}, r"votes must lie in 0\.\.1; got 2"),
-        ({"hash_version": 2}, "votes were cast with version 2 of the hash"),
     ],
 )
 def test_votes_that_cannot_be(changes: dict[str, object], words: str) -> None:

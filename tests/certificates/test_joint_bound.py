@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipproof import EdgeNoise, InputError, certified_grid, radius, worst_case
+from flipproof import EdgeNoise, Graph, InputError, certified_grid, radius, worst_case
 from flipproof.certificates import joint_bound as joint
 from flipproof.certificates import vote_share
-from flipproof.certificates.joint_bound import JointBound, joint_bound
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.joint_bound import JointBound, joint_bound, with_features
 from flipproof.certificates.vote_share import bounded_radius
 from flipproof.noise.feature_law import BitNoise, FeatureNoise, LabelNoise
 from support import exact
@@ -286,12 +287,19 @@ def test_thresholds_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- readings ----------------------------------------------------------------------------------------------
 
 
+def reading_of(
+    counts: list[int], graph: Graph, noise: EdgeNoise, features: FeatureNoise
+) -> tuple[Certificate, Certificate]:
+    """The certificate of method votes, and what the joint bound makes of it."""
+    limits = graph.max_adds, graph.max_removes
+    votes = vote_share.from_counts(np.array(counts), noise, alpha=0.01, limits=limits)
+    return votes, with_features(votes, votes, graph, features)
+
+
 def test_a_reading_shares_its_bounds_with_method_votes() -> None:
-    noise, room = EdgeNoise(add=0.05, remove=0.4), (400, 30)
+    graph = Graph(30, [(node, (node + 1) % 30) for node in range(30)], np.eye(7)[np.arange(30) % 7])
     for counts in ([9900, 100], [5000, 5000], [7000, 200, 100], [980, 10, 10], [10, 0, 0]):
-        votes = vote_share.from_counts(np.array(counts), noise, alpha=0.01, limits=room)
-        more = {"categories": 7, "limits": room, "feature_room": (30,), "alpha": 0.01}
-        reading = joint.from_counts(np.array(counts), noise, LabelNoise(keep=0.8), **more)
+        votes, reading = reading_of(counts, graph, EdgeNoise(add=0.05, remove=0.4), LabelNoise(keep=0.8))
         for name in ("label", "p_lower", "p_upper", "radius"):
             assert getattr(reading, name) == getattr(votes, name)
         assert reading.axes == ("additions", "removals", "changed labels")
@@ -303,8 +311,7 @@ def test_a_reading_shares_its_bounds_with_method_votes() -> None:
 
 
 def test_graphs_smaller_than_the_radius_are_withstood_whole() -> None:
-    more = {"categories": 3, "limits": (2, 1), "feature_room": (3,), "alpha": 0.01}
-    reading = joint.from_counts(np.array([100_000, 0]), EdgeNoise(keep=0.6), LabelNoise(keep=0.5), **more)
+    _, reading = reading_of([100_000, 0], Graph(3, [(0, 1)], np.eye(3)), EdgeNoise(keep=0.6), LabelNoise(keep=0.5))
     assert (reading.radius, reading.feature_radius) == (3, 3)
     assert reading.grid.shape == (4, 4)
     assert reading.grid.all()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.certificate import ClassCell, Evidence
+from flipproof.certificates.certificate import ClassCell
+from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.local_scores import LocalScores, leads_over_rivals, rivals_of
 from flipproof.certificates.matched_knapsack import (
     KINDS,

@@ -13,7 +13,8 @@ from torch import nn
 import flipproof as fp
 from flipproof import models
 from flipproof.attacks import by_name
-from flipproof.certificates.joint_bound import from_counts
+from flipproof.certificates import vote_share
+from flipproof.certificates.joint_bound import with_features
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.classifiers import as_classifier
 from flipproof.defences.baselines import Undefended
@@ -225,10 +226,9 @@ def test_changed_bits_are_another_graph() -> None:
     assert not dataclasses.replace(votes, graph=other).made_again()
 
 
-def test_votes_without_noise_on_features_are_described_as_before() -> None:
+def test_features_that_were_not_under_noise_are_not_stored() -> None:
     votes = fp.SmoothedClassifier(has_zeros, EDGES, num_classes=2).sample(graph(), samples=1000, seed=0)
-    assert set(votes.arrays()) == {"labels"}
-    assert "features" not in votes.description()
+    assert Votes.from_bytes(votes.to_bytes()).graph.node_features is None
     certificate = fp.certify_votes(votes)
     assert (certificate.axes, certificate.feature_radius) == (("additions", "removals"), None)
 
@@ -238,9 +238,8 @@ def test_alpha_is_shared_between_two_readings(method: str) -> None:
     votes = smooth(fp.LabelNoise(keep=0.9)).sample(graph((0, 0, 0, 0, 1, 2)), samples=4000, seed=3)
     certificate = fp.certify_votes(votes, alpha=0.02, method=method)
     level = 0.02 if method == "votes" else 0.01
-    joint = from_counts(
-        votes.counts, EDGES, fp.LabelNoise(keep=0.9), categories=3, limits=(11, 4), feature_room=(6,), alpha=level
-    )
+    shares = vote_share.from_counts(votes.counts, EDGES, alpha=level, limits=(11, 4))
+    joint = with_features(shares, shares, votes.graph, fp.LabelNoise(keep=0.9))
     edges = fp.certify_votes(
         dataclasses.replace(votes, feature_noise=None, feature_checksums=()), alpha=level, method=method
     )

@@ -7,8 +7,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from flipproof import EdgeNoise
-from flipproof.certificates.joint_bound import JointBound, from_counts, joint_bound
+from flipproof import EdgeNoise, Graph
+from flipproof.certificates import vote_share
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.joint_bound import JointBound, joint_bound, with_features
 from flipproof.noise.feature_law import BitNoise, FeatureNoise, LabelNoise
 from support.joint_worlds import FloatArray, World
 
@@ -133,9 +135,12 @@ def test_merged_regions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 ALPHA = 0.05
 
 
-def reading_settings(feature_noise: FeatureNoise) -> dict[str, object]:
-    room = (20, 20) if isinstance(feature_noise, BitNoise) and not feature_noise.law.symmetric else (20,)
-    return {"categories": 4, "limits": (300, 30), "feature_room": room, "alpha": ALPHA}
+def reading_of(votes: NDArray[np.int64], noise: EdgeNoise, feature_noise: FeatureNoise) -> Certificate:
+    features = np.eye(4)[np.arange(24) % 4]  # few bits are set, and more labels than any attack here changes
+    graph = Graph(24, [(node, (node + 1) % 24) for node in range(24)], features)
+    limits = graph.max_adds, graph.max_removes
+    alone = vote_share.from_counts(votes, noise, alpha=ALPHA, limits=limits)
+    return with_features(alone, alone, graph, feature_noise)
 
 
 WORST = [
@@ -161,7 +166,7 @@ def test_failure_probability_is_at_most_alpha_exactly(
     failure = 0.0
     for count, chance in zip(counts.tolist(), chances.tolist(), strict=True):
         votes = np.array([count, samples - count])
-        reading = from_counts(votes, noise, feature_noise, **reading_settings(feature_noise))  # type: ignore[arg-type]
+        reading = reading_of(votes, noise, feature_noise)
         inside = all(number < size for number, size in zip(attack, reading.grid.shape, strict=True))
         false = reading.label == 1 or (inside and bool(reading.grid[attack]))
         failure += chance * false
@@ -187,7 +192,7 @@ def test_coverage_with_rivals(noise: EdgeNoise, feature_noise: FeatureNoise, att
     )
     false = 0
     for votes, number in zip(drawn, numbers.tolist(), strict=True):
-        reading = from_counts(votes, noise, feature_noise, **reading_settings(feature_noise))  # type: ignore[arg-type]
+        reading = reading_of(votes, noise, feature_noise)
         inside = all(count < size for count, size in zip(attack, reading.grid.shape, strict=True))
         false += number * (reading.label not in (None, 0) or (inside and bool(reading.grid[attack])))
     assert stats.binom.sf(false - 1, runs, ALPHA) > 1e-6

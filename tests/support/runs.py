@@ -9,7 +9,7 @@ import pyarrow
 from pyarrow import parquet
 
 import flipproof as fp
-from flipproof.certificates.certificate import Evidence
+from flipproof.certificates.evidence import Evidence
 from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.fields import from_plain, to_plain
 from flipproof.runs.run_folder import STORE_FILE, CertifySettings, Store, open_run

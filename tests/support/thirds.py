@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flipproof.certificates.certificate import Answer, Certificate
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.evidence import Answer
 from flipproof.defences import register
 from flipproof.defences.defence import Defence
 from flipproof.fields import option

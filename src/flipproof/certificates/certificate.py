@@ -1,34 +1,17 @@
-"""The certificate: what is guaranteed about one prediction; and its evidence: everything a model said about one graph.
-
-A certificate is a re-reading of its evidence, which is stored as one npz file without pickle: named arrays beside a plain JSON
-description. Node features are not stored unless they were under noise: no other certificate reads them.
-"""
+"""The certificate: what is guaranteed about one prediction."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import os
-import zipfile
-import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.errors import InputError
-from flipproof.files import write_bytes
-from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise
 
 GRID_LIMIT = 64
-
 
 EDGE_AXES = ("additions", "removals")
 
@@ -282,173 +265,3 @@ def cut_grid(grid: NDArray[np.bool_]) -> NDArray[np.bool_]:
     cut = grid[: min(rows, GRID_LIMIT), : min(columns, GRID_LIMIT)].copy()
     cut.flags.writeable = False
     return cut
-
-
-_FORMAT = 2
-
-# what numpy, zipfile, zlib, json and our own checks raise over bytes that are not ours
-_UNREADABLE = (
-    *(zipfile.BadZipFile, zlib.error, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
-    *(EOFError, OSError, RuntimeError),
-)
-
-
-class Evidence(ABC):
-    """What a model said about one graph."""
-
-    kind: ClassVar[str]  # tells one kind of evidence from another in a file
-    graph: Graph  # the clean graph, once it was stored without node features, unless they were under noise
-    num_classes: int  # declared classes, including those that were never answered
-    compared: int = 0  # answers of the model that were compared with a second one
-    differing: int = 0  # of these, what a shortcut to the model answered otherwise than the model itself
-
-    @abstractmethod
-    def certify(self, *args: Any, **reading: Any) -> Certificate:
-        """The certificate that follows, without a model call; each kind of evidence has arguments of its own."""
-
-    @abstractmethod
-    def description(self) -> dict[str, Any]:
-        """Everything besides the graph and the arrays that gives them their meaning; plain JSON."""
-
-    @abstractmethod
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What was answered, as named arrays."""
-
-    @classmethod
-    @abstractmethod
-    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The evidence about a graph that such a description and such arrays describe."""
-
-    @property
-    def calls(self) -> int:
-        """Number of graphs that the model answered."""
-        return 1
-
-    def made_again(self) -> bool:
-        """Whether what the model was shown, made again from its description, is what it was shown. For auditors."""
-        return True
-
-    def weak_spots(self, radius: int) -> WeakSpots | None:
-        """What the answer rests on and where an attacker would strike, without a model call; ``None`` if that is not known.
-
-        Args:
-            radius: Flips that the certificate withstands; at least 0. Attacks of more flips are looked for.
-        """
-        return None
-
-    @property
-    def digest(self) -> str:
-        """Hash of everything a certificate reads; independent of the machine and of how a file is packed."""
-        described = json.dumps([self.kind, self.graph.topology, self.description()], sort_keys=True)
-        digest = hashlib.sha256(described.encode())
-        for name, array in sorted(self.arrays().items()):
-            plain = array.astype("<u4" if array.dtype.kind in "iub" and array.dtype.itemsize <= 4 else array.dtype)
-            digest.update(f"{name} {plain.shape} {plain.dtype.str}".encode() + plain.tobytes())
-        return digest.hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        return (self.digest, _described(self.graph)) == (other.digest, _described(other.graph))
-
-    def to_bytes(self) -> bytes:
-        """The content of a file."""
-        described = {"format": _FORMAT, "kind": self.kind, **_described(self.graph), **self.description()}
-        text = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
-        arrays: dict[str, Any] = {
-            "edges": self.graph.edges,
-            "frozen": self.graph.frozen,
-            "description": text,
-            **self.arrays(),
-        }
-        content = io.BytesIO()
-        np.savez_compressed(content, allow_pickle=False, **arrays)
-        return content.getvalue()
-
-    @classmethod
-    def from_bytes(cls, content: bytes, *, source: str = "it") -> Self:
-        """What :meth:`to_bytes` wrote; ``source`` is named if it is cut off, altered in shape or of another kind."""
-        try:
-            return cls._from_bytes(content)
-        except _UNREADABLE as error:
-            reason = str(error) or type(error).__name__
-            raise InputError(
-                f"{source} is not a whole file of {cls.kind}: {reason} (delete it and ask again)"
-            ) from error
-
-    @classmethod
-    def _from_bytes(cls, content: bytes) -> Self:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        description = json.loads(arrays.pop("description").tobytes())
-        if description["format"] != _FORMAT:
-            raise InputError(f"it has format {description['format']}, this flipproof reads format {_FORMAT}")
-        if description.get("kind") != cls.kind:
-            raise InputError(f"it holds {description.get('kind')}, not {cls.kind}")
-        told = {key: description[key] for key in ("label", "name")}
-        graph = Graph(description["num_nodes"], arrays.pop("edges"), frozen=arrays.pop("frozen"), **told)
-        if graph.topology != description["topology"]:
-            raise InputError("it was altered, its edges are not those that were hashed")
-        return cls.from_parts(graph, description, arrays)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to ``path`` (npz, no pickle), whole or not at all."""
-        write_bytes(Path(path), self.to_bytes())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what :meth:`save` wrote."""
-        return cls.from_bytes(Path(path).read_bytes(), source=str(path))
-
-
-def _described(graph: Graph) -> dict[str, Any]:
-    return {"num_nodes": graph.num_nodes, "label": graph.label, "name": graph.name, "topology": graph.topology}
-
-
-@dataclass(frozen=True, eq=False)
-class Answer(Evidence):
-    """A single answer: what an undefended model, or one that sees no edges, says about a graph."""
-
-    kind = "answer"
-
-    label: int  # the answer
-    graph: Graph  # the graph
-    num_classes: int  # number of declared classes
-    edge_blind: bool  # whether the model saw no edge at all, so that the answer stands for every graph on these nodes
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.label < self.num_classes:
-            raise InputError(f"the answer must lie in 0..{self.num_classes - 1}; got {self.label} (check num_classes)")
-
-    def certify(self) -> Certificate:
-        """Certified at every radius if no edge was seen, otherwise at radius 0: the answer itself, and nothing more."""
-        graph, counts = self.graph, np.zeros(self.num_classes, dtype=int)
-        counts[self.label] = 0 if self.edge_blind else 1
-        radius = graph.num_slots if self.edge_blind else 0
-        return Certificate(
-            label=self.label,
-            radius=radius,
-            method="edge-blind" if self.edge_blind else "none",
-            alpha=0.0,
-            samples=int(counts.sum()),
-            counts=tuple(counts.tolist()),
-            p_lower=1.0,
-            p_upper=0.0,
-            noise=None,
-            num_slots=graph.num_slots,
-            grid=cut_grid(up_to(radius, graph.max_adds, graph.max_removes)),
-            votes_radius=radius if self.edge_blind else -1,
-        )
-
-    def description(self) -> dict[str, Any]:
-        """Whether edges were seen."""
-        return {"num_classes": self.num_classes, "edge_blind": self.edge_blind}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The label."""
-        return {"labels": np.array([self.label], dtype=np.uint32)}
-
-    @classmethod
-    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Answer:
-        """See :class:`Evidence`."""
-        return cls(int(arrays["labels"][0]), graph, description["num_classes"], description["edge_blind"])

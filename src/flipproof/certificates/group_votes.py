@@ -8,11 +8,10 @@ is counted which groups an attacker can change at all, and votes are bought at t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import comb
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +21,11 @@ from flipproof.certificates.certificate import (
     GRID_LIMIT,
     Certificate,
     ClassCell,
-    Evidence,
     WeakSpots,
     cut_grid,
 )
 from flipproof.certificates.crossed_votes import withstood
+from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, contest, price_table, priced_grid
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
@@ -46,19 +45,19 @@ class GroupVotes(Evidence):
         graph: The whole graph.
         groups: The assignment of node pairs.
         num_classes: Declared classes ``C``, also those without a vote.
-        hash_version: Version of the assignment that made the sub-graphs.
         prices: What is known of the price of every vote; ``None`` if the model saw the sub-graphs alone.
         differing: 1 if the model itself answers otherwise about the sub-graph on which a shortcut to it was compared with it.
         feature_groups: Number of groups ``S`` of nodes whose features are shown together.
     """
 
     kind = "group votes"
+    versions: ClassVar = {"hash": HASH_VERSION}
+    parts: ClassVar = {"groups": (asdict, EdgeGroups), "prices": (asdict, Prices)}
 
     labels: NDArray[np.unsignedinteger[Any]]
     graph: Graph
     groups: EdgeGroups
     num_classes: int
-    hash_version: int = HASH_VERSION
     prices: Prices | None = None
     differing: int = 0
     feature_groups: int = 1
@@ -75,11 +74,6 @@ class GroupVotes(Evidence):
         outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
         if len(outside):
             raise InputError(f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)")
-        if self.hash_version != HASH_VERSION:
-            raise InputError(
-                f"votes were cast with version {self.hash_version} of the hash; this flipproof has version {HASH_VERSION} "
-                "(vote again, or use the version that made them)"
-            )
         if self.prices is not None:
             if self.feature_groups > 1:
                 raise InputError("votes of feature groups have no prices; got some (leave prices out)")
@@ -199,27 +193,6 @@ class GroupVotes(Evidence):
             and ((inside & ~is_edge).sum(axis=1) == ways[:, 2]).all()
             and ((inside & is_edge).sum(axis=1) == ways[:, 3]).all()
         )
-
-    def description(self) -> dict[str, Any]:
-        """The hash that made the sub-graphs."""
-        own = {"num_classes": self.num_classes, "hash_version": self.hash_version}
-        differing = {"differing": self.differing} if self.differing else {}
-        crossed = {"feature_groups": self.feature_groups} if self.feature_groups > 1 else {}
-        return {"groups": self.groups.count, "key": self.groups.key, **own, **differing, **crossed}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The labels, and the prices where there are any."""
-        prices = self.prices
-        known = {} if prices is None else {"depths": prices.depths, "tried": prices.tried, "found": prices.ways}
-        return {"labels": self.labels, **known}
-
-    @classmethod
-    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GroupVotes:
-        """The evidence about a graph that such a description and such arrays describe."""
-        groups = EdgeGroups(description["groups"], description["key"])
-        prices = Prices(arrays["depths"], arrays["tried"], arrays["found"]) if "depths" in arrays else None
-        numbers = description["num_classes"], description["hash_version"], prices, description.get("differing", 0)
-        return cls(arrays["labels"], graph, groups, *numbers, description.get("feature_groups", 1))
 
     def certify(self, *, depth: int | None = None) -> Certificate:
         """The certificate of the majority; see :func:`flipproof.certify_group_votes`."""

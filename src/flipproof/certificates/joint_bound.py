@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates import vote_share
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate
 from flipproof.errors import InputError
+from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise
 from flipproof.noise.feature_law import Change, FeatureNoise, checked_feature_noise, flip_changes
 
@@ -220,97 +220,64 @@ def joint_bound(noise: EdgeNoise, feature_noise: FeatureNoise, categories: int =
     return JointBound(noise, feature_noise, categories)
 
 
-@dataclass(frozen=True, eq=False)
-class JointReading:
-    """What votes say of one prediction under attacks on edges and features.
-
-    Attributes:
-        label: The class, or ``None`` when it abstains.
-        p_lower: Lower bound on the label's share of votes.
-        p_upper: Upper bound on every other class's share.
-        radius: Edge flips withstood with features untouched; -1 when it abstains.
-        feature_radius: Changed labels or bits withstood with edges untouched; -1 when it abstains.
-        axes: The kinds of changes along the axes of the grid.
-        grid: Which attacks are withstood; see :meth:`JointBound.grid`.
-    """
-
-    label: int | None
-    p_lower: float
-    p_upper: float
-    radius: int
-    feature_radius: int
-    axes: tuple[str, ...]
-    grid: NDArray[np.bool_] = field(repr=False)
-
-
-def from_counts(
-    counts: NDArray[np.int64],
-    noise: EdgeNoise,
-    feature_noise: FeatureNoise,
-    *,
-    categories: int,
-    limits: tuple[int, int],
-    feature_room: tuple[int, ...],
-    alpha: float,
-) -> JointReading:
-    """As method ``votes`` (:func:`flipproof.certificates.vote_share.from_counts`), for votes under noise on edges and features.
-
-    Label test and bounds on shares are those of method ``votes``, with all of ``alpha``: every statement follows from the same
-    bounds, so all hold together with probability at least ``1 - alpha``.
+def with_features(
+    certificate: Certificate, shares: Certificate, graph: Graph, feature_noise: FeatureNoise
+) -> Certificate:
+    """What votes under noise on edges and features say: a certificate against flips, and the joint bound on both.
 
     Args:
-        counts: Votes for each class.
-        noise: Of the edges.
-        feature_noise: Of the features.
-        categories: Number of columns of the features.
-        limits: Additions and removals of edges that the graph offers.
-        feature_room: Changes of features that it offers: :meth:`FeatureNoise.room`.
-        alpha: Failure probability.
+        certificate: Read from the votes by any method.
+        shares: Read from the same votes by method ``votes``. All that the joint bound says follows from its bounds on shares, so
+            that it holds together with this certificate, with probability at least ``1 - alpha``.
+        graph: The graph that the votes are about.
+        feature_noise: Of its node features.
 
+    >>> from flipproof.certificates import vote_share
     >>> from flipproof.noise.feature_law import LabelNoise
-    >>> settings = dict(categories=7, limits=(400, 30), feature_room=(30,), alpha=0.001)
-    >>> reading = from_counts(np.array([9990, 10]), EdgeNoise(keep=0.8), LabelNoise(keep=0.7), **settings)
-    >>> reading.radius, reading.feature_radius, reading.grid.shape
+    >>> graph = Graph(30, [(node, node + 1) for node in range(29)], np.eye(7)[np.arange(30) % 7])
+    >>> limits = graph.max_adds, graph.max_removes
+    >>> votes = vote_share.from_counts(np.array([9990, 10]), EdgeNoise(keep=0.8), alpha=0.001, limits=limits)
+    >>> both = with_features(votes, votes, graph, LabelNoise(keep=0.7))
+    >>> both.radius, both.feature_radius, both.grid.shape
     (5, 2, (6, 3))
     """
-    votes = vote_share.from_counts(counts, noise, alpha=alpha, limits=limits)
-    return joint_reading(votes, feature_noise, categories=categories, limits=limits, feature_room=feature_room)
-
-
-def joint_reading(
-    votes: Certificate,
-    feature_noise: FeatureNoise,
-    *,
-    categories: int,
-    limits: tuple[int, int],
-    feature_room: tuple[int, ...],
-) -> JointReading:
-    """What the bounds on shares in a certificate of method ``votes`` say; other arguments as for :func:`from_counts`."""
-    assert votes.noise is not None
-    bound = joint_bound(votes.noise, feature_noise, categories)
-    # 1 - p_lower is what follows without a bound of its own
-    p_upper = None if votes.p_upper >= 1 - votes.p_lower else votes.p_upper
-    room = ((sum(limits),) if votes.noise.symmetric else limits) + feature_room
+    noise, features = shares.noise, graph.node_features
+    assert noise is not None
+    assert features is not None
+    bound = joint_bound(noise, feature_noise, features.shape[1])
+    room = ((graph.num_slots,) if noise.symmetric else (graph.max_adds, graph.max_removes)) + feature_noise.room(
+        features
+    )
     grid, feature_radius = np.zeros((0,) * len(bound.axes), dtype=np.bool_), -1
-    if votes.label is not None:
-        grid = bound.grid(votes.p_lower, room, p_upper)
-        feature_radius = bound.feature_radius(votes.p_lower, room, p_upper)
-    return JointReading(votes.label, votes.p_lower, votes.p_upper, votes.radius, feature_radius, bound.axes, grid)
+    if shares.label is not None:
+        # 1 - p_lower is what follows without a bound of its own
+        p_upper = None if shares.p_upper >= 1 - shares.p_lower else shares.p_upper
+        grid = bound.grid(shares.p_lower, room, p_upper)
+        feature_radius = bound.feature_radius(shares.p_lower, room, p_upper)
+    if certificate.radius >= 0:
+        flips = np.ones(1 + min(certificate.radius, GRID_LIMIT - 1), dtype=np.bool_)
+        grid = _with_edges(grid, flips if noise.symmetric else certificate.grid)
+    grid.flags.writeable = False
+    radius = max(certificate.radius, shares.radius)
+    return replace(
+        certificate,
+        label=shares.label if certificate.label is None else certificate.label,  # the class with most votes, if any
+        radius=radius,
+        axes=bound.axes,
+        grid=grid,
+        feature_radius=max(feature_radius, min(radius, 0)),
+    )
 
 
-def with_edges(grid: NDArray[np.bool_], edges: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _with_edges(grid: NDArray[np.bool_], edges: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """A grid with more certified attacks on edges alone, by their numbers along its first axes.
 
-    >>> with_edges(np.ones((1, 2), dtype=bool), np.ones(3, dtype=bool)).astype(int).tolist()
+    >>> _with_edges(np.ones((1, 2), dtype=bool), np.ones(3, dtype=bool)).astype(int).tolist()
     [[1, 1], [1, 0], [1, 0]]
     """
-    of_features = grid.ndim - edges.ndim
-    more = edges.reshape(edges.shape + (1,) * of_features)
-    shape = np.maximum(grid.shape, more.shape)
-    both = np.zeros(shape, dtype=np.bool_)
-    both[tuple(map(slice, grid.shape))] = grid
-    both[tuple(map(slice, more.shape))] |= more
-    return both
+    edges = edges.reshape(edges.shape + (1,) * (grid.ndim - edges.ndim))
+    shape = np.maximum(grid.shape, edges.shape)
+    return np.logical_or(*(np.pad(part, [(0, more) for more in shape - part.shape]) for part in (grid, edges)))
 
 
 def _miss(share: float) -> float:

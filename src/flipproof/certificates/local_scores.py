@@ -7,15 +7,15 @@ scores of all views that attacks reach, the certificate is arithmetic (:mod:`fli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, Evidence, NodeRadii, WeakSpots, cut_grid
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, NodeRadii, WeakSpots, cut_grid
+from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.matched_knapsack import KINDS, Flip, FlipSearch, NodeLosses, greedy_bounds, worst_drops
 from flipproof.certificates.node_views import NodeViews, views_of
 from flipproof.errors import InputError
@@ -67,6 +67,7 @@ class LocalScores(Evidence):
     """The scores of all views that an attack of few flips per node can reach."""
 
     kind = "local scores"
+    parts: ClassVar = {"node_radii": (asdict, NodeRadii)}
 
     graph: Graph  # the graph
     num_classes: int  # number of classes ``C``; there are ``P = C (C - 1) / 2`` pairs
@@ -279,25 +280,6 @@ class LocalScores(Evidence):
         if not succeeds:  # flips that do not bring the rival nearer are no part of a candidate
             flips = flips[: int(np.argmin(falls))]
         return flips, succeeds, falls[: len(flips) + 1]
-
-    def description(self) -> dict[str, Any]:
-        """How deep was looked."""
-        return {"num_classes": self.num_classes, "depth": self.depth}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Kinds and scores."""
-        radii = None if self.node_radii is None else np.array(astuple(self.node_radii))
-        parts = {name: getattr(self, name) for name in ("offset", "scores", "rounding", "bound", "offsets")}
-        parts |= {"kinds": self.kinds.astype(np.uint32), "node_radii": radii}
-        return {name: part for name, part in parts.items() if part is not None}
-
-    @classmethod
-    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LocalScores:
-        """See :class:`Evidence`."""
-        named: dict[str, Any] = {name: arrays[name] for name in ("kinds", "offset", "scores", "rounding")}
-        named |= {name: arrays.get(name) for name in ("bound", "offsets")} | {"depth": description["depth"]}
-        radii = NodeRadii(*arrays["node_radii"].tolist()) if "node_radii" in arrays else None
-        return cls(graph, description["num_classes"], **named, node_radii=radii)
 
 
 def edge_changes(graph: Graph, depth: int) -> IntArray:

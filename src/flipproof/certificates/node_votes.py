@@ -7,28 +7,24 @@ holds for it as for a graph; certificates of different nodes come from the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates import joint_bound, vote_share
-from flipproof.certificates.certificate import Certificate, Evidence
-from flipproof.certificates.sampled_votes import Votes, about_features, with_features
-from flipproof.certificates.vote_share import checked_alpha
+from flipproof.certificates import vote_share
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.joint_bound import with_features
+from flipproof.certificates.sampled_votes import SampledEvidence
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise import STREAM_VERSION, EdgeNoise, FeatureNoise
-from flipproof.noise.feature_stream import FEATURE_STREAM_VERSION
-
-_OF_NOISE = ("compared", "feature_noise", "feature_checksums", "stream_version", "feature_stream_version")
+from flipproof.noise import EdgeNoise, FeatureNoise
 
 
 @dataclass(frozen=True, eq=False)
-class NodeVotes(Evidence):
+class NodeVotes(SampledEvidence):
     """The votes for every node of a graph, with all that is needed to make the noise again.
 
     Attributes:
@@ -40,7 +36,6 @@ class NodeVotes(Evidence):
         labels: The nodes' true classes ``[n]`` where they are known, -1 where not; they are only compared with.
         compared: Samples that the model was asked about a second time, with the same answers.
         feature_noise, feature_checksums: The same for the graph's node features, if they were under noise.
-        stream_version, feature_stream_version: Versions of the generators that made the noise.
     """
 
     kind = "votes on nodes"
@@ -54,8 +49,6 @@ class NodeVotes(Evidence):
     compared: int = 0
     feature_noise: FeatureNoise | None = None
     feature_checksums: tuple[str, ...] = ()
-    stream_version: int = STREAM_VERSION
-    feature_stream_version: int = FEATURE_STREAM_VERSION
 
     def __post_init__(self) -> None:
         counts = self.counts
@@ -70,7 +63,7 @@ class NodeVotes(Evidence):
             raise InputError(
                 f"counts must add up to the number of samples at every node; got {sums.min()}..{sums.max()}"
             )
-        self._draws()  # refuses what does not fit together
+        super().__post_init__()
         counts.flags.writeable = False
 
     def __len__(self) -> int:
@@ -83,37 +76,6 @@ class NodeVotes(Evidence):
     def num_classes(self) -> int:  # type: ignore[override]
         """Number of declared classes."""
         return int(self.counts.shape[1])
-
-    @property
-    def calls(self) -> int:
-        """See :class:`Evidence`."""
-        return len(self)
-
-    def _draws(self) -> Votes:
-        """The noise that the votes were cast on, as that of votes on a graph."""
-        shared = ("graph", "noise", "num_classes", "seed", "checksums", *_OF_NOISE)
-        return Votes(np.zeros(len(self), dtype=np.uint8), **{name: getattr(self, name) for name in shared})
-
-    def made_again(self) -> bool:
-        """Whether the noise made again is that on which the votes were cast."""
-        return self._draws().made_again()
-
-    def description(self) -> dict[str, Any]:
-        """Noise, seed and the rest that makes the noise again."""
-        return self._draws().description()
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The votes, the true classes where they are known, and features that were under noise."""
-        features = {name: array for name, array in self._draws().arrays().items() if name != "labels"}
-        return {"counts": self.counts, **features} | ({} if self.labels is None else {"labels": self.labels})
-
-    @classmethod
-    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NodeVotes:
-        """The votes on the nodes of a graph that such a description and such arrays describe."""
-        samples = int(arrays["counts"][0].sum())
-        drawn = Votes.from_parts(graph, description, {**arrays, "labels": np.zeros(samples, dtype=np.uint8)})
-        shared = {name: getattr(drawn, name) for name in ("graph", "noise", "seed", "checksums", *_OF_NOISE)}
-        return cls(arrays["counts"], labels=arrays.get("labels"), **shared)
 
     def certify(self) -> Certificate:
         """See :class:`Evidence`; refused, since votes on nodes give a certificate per node: see :meth:`certificates`."""
@@ -131,17 +93,14 @@ class NodeVotes(Evidence):
         """
         chosen = checked_nodes(nodes, self.graph.num_nodes)
         level = alpha / max(1, len(chosen)) if simultaneous else alpha
-        remaining = checked_alpha(level, samples=len(self), discrepancy=self._draws().discrepancy)
-        counts, graph = self.counts[chosen].astype(np.int64), self.graph
+        remaining, counts, graph = self.remaining(level), self.counts[chosen].astype(np.int64), self.graph
         # the two largest numbers of votes decide, and most nodes share them with others
         leading = -np.sort(-counts, axis=1)[:, :2]
         _, first, same = np.unique(leading, axis=0, return_index=True, return_inverse=True)
         limits = graph.max_adds, graph.max_removes
         alike = vote_share.many_from_counts(counts[first], self.noise, alpha=remaining, limits=limits)
         if self.feature_noise is not None:
-            about = about_features(graph, self.feature_noise)
-            joint = (joint_bound.joint_reading(certificate, self.feature_noise, **about) for certificate in alike)
-            alike = [with_features(*both, self.noise) for both in zip(alike, joint, strict=True)]
+            alike = [with_features(certificate, certificate, graph, self.feature_noise) for certificate in alike]
         certificates = []
         for top, votes, place in zip(counts.argmax(axis=1).tolist(), counts.tolist(), same.ravel(), strict=True):
             label = None if alike[place].label is None else top

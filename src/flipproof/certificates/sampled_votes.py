@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from abc import abstractmethod
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from operator import methodcaller
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates import influence, joint_bound, paper, vote_share
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, Evidence, WeakSpots
+from flipproof.certificates import influence, paper, vote_share
+from flipproof.certificates.certificate import Certificate, WeakSpots
+from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.joint_bound import with_features
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
+from flipproof.graphs.conversions import read_only
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, FeatureNoise, SampleStream, feature_noise_from
 from flipproof.noise.feature_stream import FEATURE_STREAM_VERSION, FeatureStream
 
@@ -25,8 +30,71 @@ _LEAST_FLIPPED = 30  # copies with a pair flipped, below which they say nothing 
 _MOST_DRAWS = 2**27  # slots of all samples up to which the flips themselves are made
 
 
+class SampledEvidence(Evidence):
+    """Answers about noisy copies of a graph, with all that is needed to make the noise again."""
+
+    versions: ClassVar = {"noise": STREAM_VERSION, "noise on features": FEATURE_STREAM_VERSION}
+    parts: ClassVar = {
+        "noise": (asdict, EdgeNoise.from_thresholds),
+        "feature_noise": (methodcaller("plain"), lambda **values: feature_noise_from(values)),
+    }
+    noise: EdgeNoise
+    seed: int
+    checksums: tuple[str, ...]
+    feature_noise: FeatureNoise | None
+    feature_checksums: tuple[str, ...]
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of samples."""
+
+    def __post_init__(self) -> None:
+        blocks = -(-len(self) // BLOCK)
+        if len(self.checksums) != blocks:
+            raise InputError(
+                f"votes need one checksum per block of {BLOCK} samples; got {len(self.checksums)} for {len(self)} votes"
+            )
+        if self.feature_noise is not None:
+            self.feature_noise.check(self.graph.node_features)
+            if len(self.feature_checksums) != blocks:
+                raise InputError(
+                    f"votes need one checksum of features per block; got {len(self.feature_checksums)} for {blocks}"
+                )
+
+    @property
+    def calls(self) -> int:
+        """See :class:`Evidence`."""
+        return len(self)
+
+    @property
+    def noisy_features(self) -> bool:
+        """See :class:`Evidence`."""
+        return self.feature_noise is not None
+
+    def stream(self) -> SampleStream:
+        """The noisy samples again."""
+        return SampleStream(self.graph, self.noise, seed=self.seed)
+
+    def feature_stream(self) -> FeatureStream | None:
+        """The noisy features again, if features were under noise."""
+        return None if self.feature_noise is None else self.feature_noise.stream(self.graph, seed=self.seed)
+
+    def remaining(self, alpha: float) -> float:
+        """Alpha, less what the inexactness of the samplers of edges and features costs."""
+        of_features = self.feature_stream()
+        discrepancy = self.stream().discrepancy + (0.0 if of_features is None else of_features.discrepancy)
+        return checked_alpha(alpha, samples=len(self), discrepancy=discrepancy)
+
+    def made_again(self) -> bool:
+        """Whether flips and features made again are those that the votes were cast on."""
+        of_features = self.feature_stream()
+        if of_features is not None and tuple(of_features.checksums(len(self))) != self.feature_checksums:
+            return False
+        return tuple(self.stream().checksums(len(self))) == self.checksums
+
+
 @dataclass(frozen=True, eq=False)
-class Votes(Evidence):
+class Votes(SampledEvidence):
     """The label of every noisy sample of one graph, with all that is needed to make the flips again.
 
     Attributes:
@@ -37,7 +105,6 @@ class Votes(Evidence):
         seed: Seed of the noise.
         checksums: One per block of 1,024 samples: the hash of the flips that the classifier saw. Certificates that read
             flips make them again and refuse if the hash differs.
-        stream_version: Version of the generator that made the flips.
         compared: Samples that the classifier answered a second time, alone or in another batch.
         differing: How many of these the model itself answers otherwise than the shortcut to it that cast the votes.
         feature_noise: The noise on the graph's node features, if there is one; they are then stored with the graph.
@@ -52,12 +119,10 @@ class Votes(Evidence):
     num_classes: int
     seed: int
     checksums: tuple[str, ...]
-    stream_version: int = STREAM_VERSION
     compared: int = 0
     differing: int = 0
     feature_noise: FeatureNoise | None = None
     feature_checksums: tuple[str, ...] = ()
-    feature_stream_version: int = FEATURE_STREAM_VERSION
 
     def __post_init__(self) -> None:
         classes = checked_count(self.num_classes, "num_classes", 2, "count the declared classes")
@@ -66,16 +131,7 @@ class Votes(Evidence):
             raise InputError(
                 f"labels must be integers, one per sample; got {self.labels.dtype} of shape {self.labels.shape}"
             )
-        if len(self.checksums) != -(-len(self.labels) // BLOCK):
-            raise InputError(
-                f"votes need one checksum per block of {BLOCK} samples; got {len(self.checksums)} for {len(self.labels)} votes"
-            )
-        if self.feature_noise is not None:
-            self.feature_noise.check(self.graph.node_features)
-            if len(self.feature_checksums) != len(self.checksums):
-                raise InputError(
-                    f"votes need one checksum of features per block; got {len(self.feature_checksums)} for {len(self.checksums)}"
-                )
+        super().__post_init__()
         outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
         if len(outside):
             raise InputError(f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)")
@@ -84,18 +140,13 @@ class Votes(Evidence):
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
-    def calls(self) -> int:
-        """See :class:`Evidence`."""
-        return len(self)
-
     def __repr__(self) -> str:
         return f"Votes(samples={len(self)}, counts={self.counts.tolist()}, noise={self.noise}, seed={self.seed})"
 
-    @property
+    @cached_property
     def counts(self) -> IntArray:
         """Votes for each class, ``[C]``."""
-        return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
+        return read_only(np.bincount(self.labels, minlength=self.num_classes).astype(np.int64))
 
     def first(self, samples: int) -> Votes:
         """The first of the votes, as if no more had been cast."""
@@ -107,70 +158,6 @@ class Votes(Evidence):
         fewer: dict[str, Any] = {"compared": compared, "differing": min(self.differing, compared)}
         fewer |= {name: getattr(self, name)[:blocks] for name in ("checksums", "feature_checksums")}
         return replace(self, labels=self.labels[:samples], **fewer)
-
-    def stream(self) -> SampleStream:
-        """The noisy samples again; refuses if they come from another version of the generator."""
-        if self.stream_version != STREAM_VERSION:
-            raise InputError(
-                f"votes were cast with version {self.stream_version} of the noise; this flipproof has version "
-                f"{STREAM_VERSION} (sample again, or use the version that made them)"
-            )
-        return SampleStream(self.graph, self.noise, seed=self.seed)
-
-    def feature_stream(self) -> FeatureStream | None:
-        """The noisy features again, if features were under noise; refuses as :meth:`stream` does."""
-        if self.feature_noise is None:
-            return None
-        if self.feature_stream_version != FEATURE_STREAM_VERSION:
-            raise InputError(
-                f"votes were cast with version {self.feature_stream_version} of the noise on features; this flipproof has "
-                f"version {FEATURE_STREAM_VERSION} (sample again, or use the version that made them)"
-            )
-        return self.feature_noise.stream(self.graph, seed=self.seed)
-
-    @property
-    def discrepancy(self) -> float:
-        """Bound on the total-variation distance between one sample's law and the exact one, over edges and features."""
-        of_features = self.feature_stream()
-        return self.stream().discrepancy + (0.0 if of_features is None else of_features.discrepancy)
-
-    def description(self) -> dict[str, Any]:
-        """Noise, seed and the rest that makes the flips again."""
-        noise = {"add_threshold": self.noise.add_threshold, "remove_threshold": self.noise.remove_threshold}
-        numbers = {name: getattr(self, name) for name in ("num_classes", "seed", "stream_version", "compared")}
-        differing = {"differing": self.differing} if self.differing else {}
-        return {**noise, **numbers, **differing, "checksums": list(self.checksums), **self._of_features()}
-
-    def _of_features(self) -> dict[str, Any]:
-        if self.feature_noise is None:
-            return {}
-        assert self.graph.node_features is not None
-        numbers = {"columns": self.graph.node_features.shape[1], "stream_version": self.feature_stream_version}
-        checksums = list(self.feature_checksums)
-        return {"features": {**self.feature_noise.plain(), **numbers, "checksums": checksums}}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The labels; and where the clean features are 1, if they were under noise: they are 0 elsewhere."""
-        if self.feature_noise is None:
-            return {"labels": self.labels}
-        assert self.graph.node_features is not None
-        return {"labels": self.labels, "feature_cells": np.flatnonzero(self.graph.node_features)}
-
-    @classmethod
-    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Votes:
-        """The evidence about a graph that such a description and such arrays describe."""
-        noise = EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"])
-        numbers = {key: description[key] for key in ("num_classes", "seed", "stream_version", "compared")}
-        checksums = tuple(description["checksums"])
-        numbers["differing"] = description.get("differing", 0)
-        if "features" in description:
-            stored = description["features"]
-            features = np.zeros((graph.num_nodes, stored["columns"]), dtype=np.float32)
-            features.reshape(-1)[arrays["feature_cells"]] = 1
-            graph = graph.replaced(node_features=features)
-            numbers |= {"feature_noise": feature_noise_from(stored), "feature_checksums": tuple(stored["checksums"])}
-            numbers["feature_stream_version"] = stored["stream_version"]
-        return cls(labels=arrays["labels"], graph=graph, noise=noise, checksums=checksums, **numbers)
 
     def weak_spots(self, radius: int) -> WeakSpots | None:
         """The ``radius + 1`` pairs whose flips go with the smallest lead over the runner-up, among the noisy copies."""
@@ -202,13 +189,6 @@ class Votes(Evidence):
             columns=("Flip", "Lead"),
             rows=tuple(zip(["all copies", *steps], leads, strict=True)),
         )
-
-    def made_again(self) -> bool:
-        """Whether flips and features made again are those that the votes were cast on."""
-        of_features = self.feature_stream()
-        if of_features is not None and tuple(of_features.checksums(len(self))) != self.feature_checksums:
-            return False
-        return tuple(self.stream().checksums(len(self))) == self.checksums
 
     def certify(self, *, alpha: float = 0.001, method: str = DEFAULT_METHOD, samples: int | None = None) -> Certificate:
         """A certificate from these votes; see :func:`flipproof.certify_votes`."""
@@ -247,44 +227,23 @@ def certify_votes(
     checked_method(method)
     if samples is not None:
         votes = votes.first(samples)
-    remaining = checked_alpha(alpha, samples=len(votes), discrepancy=votes.discrepancy)
-    # other methods than that of the joint bound read the votes in another way: each of the two gets half
-    level = remaining if votes.feature_noise is None or method == "votes" else remaining / 2
-    if method == "influence":
-        certificate = influence.from_votes(votes, alpha=level)
+    remaining = votes.remaining(alpha)
+    if votes.feature_noise is None:
+        certificate = _certificate(votes, remaining, method)
     else:
-        certificate = _from_counts(votes.counts, votes.noise, votes.graph, level, method)
-    if votes.feature_noise is not None:
-        about = about_features(votes.graph, votes.feature_noise)
-        joint = joint_bound.from_counts(votes.counts, votes.noise, votes.feature_noise, alpha=level, **about)
-        certificate = with_features(certificate, joint, votes.noise)
+        # other methods than that of the joint bound read the votes in another way: each of the two gets half
+        level = remaining if method == "votes" else remaining / 2
+        shares = _certificate(votes, level, "votes")
+        against_flips = shares if method == "votes" else _certificate(votes, level, method)
+        certificate = with_features(against_flips, shares, votes.graph, votes.feature_noise)
     return replace(certificate, alpha=float(alpha), seed=votes.seed)
 
 
-def with_features(certificate: Certificate, joint: joint_bound.JointReading, noise: EdgeNoise) -> Certificate:
-    """A certificate against flips, and the joint bound read from the same votes: what either guarantees."""
-    radius, grid = max(certificate.radius, joint.radius), joint.grid
-    if certificate.radius >= 0:
-        flips = np.ones(1 + min(certificate.radius, GRID_LIMIT - 1), dtype=np.bool_)
-        grid = joint_bound.with_edges(grid, flips if noise.symmetric else certificate.grid)
-    grid.flags.writeable = False
-    return replace(
-        certificate,
-        label=joint.label
-        if certificate.label is None
-        else certificate.label,  # both name the class with most votes, if any
-        radius=radius,
-        axes=joint.axes,
-        grid=grid,
-        feature_radius=max(joint.feature_radius, min(radius, 0)),
-    )
-
-
-def about_features(graph: Graph, noise: FeatureNoise) -> dict[str, Any]:
-    """What the joint bound needs to know of a graph, as the arguments of :func:`joint_bound.joint_reading`."""
-    assert graph.node_features is not None
-    room = {"limits": (graph.max_adds, graph.max_removes), "feature_room": noise.room(graph.node_features)}
-    return {"categories": graph.node_features.shape[1], **room}
+def _certificate(votes: Votes, alpha: float, method: str) -> Certificate:
+    """The certificate against flips."""
+    if method == "influence":
+        return influence.from_votes(votes, alpha=alpha)
+    return _from_counts(votes.counts, votes.noise, votes.graph, alpha, method)
 
 
 def certify_counts(

@@ -7,7 +7,8 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flipproof.certificates.certificate import Certificate, Evidence
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.evidence import Evidence
 from flipproof.engines import Engine, ThisProcess
 from flipproof.errors import InputError
 from flipproof.graphs import Graph

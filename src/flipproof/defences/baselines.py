@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flipproof.certificates.certificate import Answer
+from flipproof.certificates.evidence import Answer
 from flipproof.classifiers import is_torch_module
 from flipproof.defences.defence import Defence, DefendedClassifier, Run
 from flipproof.defences.target import BaseTarget, Effort

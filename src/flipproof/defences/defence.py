@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from flipproof.certificates.certificate import Certificate, Evidence
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.evidence import Evidence
 from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY, Classifier, as_classifier, unwrapped
 from flipproof.classifiers.guard import Guard

@@ -79,8 +79,7 @@ class Sampling(Request):
 def leader(votes: Votes, alpha: float) -> int | None:
     """The class with most votes, if its lead is no accident: except with probability ``alpha`` the smoothed answer."""
     top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
-    level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.discrepancy)
-    return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None
+    return top if label_pvalue(votes.counts[top], votes.counts[second]) <= votes.remaining(alpha) else None
 
 
 @dataclass(frozen=True)

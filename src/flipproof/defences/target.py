@@ -261,8 +261,7 @@ class SmoothedTarget(CopiesTarget):
         p_value = 1.0
         if margin < 0:  # the label test is two-sided: half of it, once for each rival
             p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
-        level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.discrepancy)
-        return p_value <= level, margin / len(votes)
+        return p_value <= votes.remaining(self.alpha), margin / len(votes)
 
     def _votes(self, graph: Graph, purpose: str) -> Any:
         """Votes on noise that the search had no part in."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.attacks.search import AttackResult
-from flipproof.certificates.certificate import Evidence, WeakSpots
+from flipproof.certificates.certificate import WeakSpots
+from flipproof.certificates.evidence import Evidence
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, TableRun, chosen_rows

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.certificates.certificate import Evidence
+from flipproof.certificates.evidence import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import DefendedClassifier

@@ -21,7 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import Certificate, Evidence, NodeRadii, cut_grid, shortened
+from flipproof.certificates.certificate import Certificate, NodeRadii, cut_grid, shortened
+from flipproof.certificates.evidence import Evidence
 from flipproof.errors import InputError
 from flipproof.files import written_file
 from flipproof.graphs import Graph, as_graphs

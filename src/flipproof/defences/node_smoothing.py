@@ -23,7 +23,7 @@ from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream
-from flipproof.noise.options import EDGE_NOISE, FEATURE_NOISE
+from flipproof.noise.parts import EDGE_NOISE, FEATURE_NOISE
 
 if TYPE_CHECKING:
     from flipproof.classifiers.node_model import NodeClassifier

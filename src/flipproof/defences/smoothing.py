@@ -39,7 +39,7 @@ from flipproof.fields import option
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream, keyed_draws
 from flipproof.noise.feature_law import checked_feature_noise
-from flipproof.noise.options import EDGE_NOISE, FEATURE_NOISE
+from flipproof.noise.parts import EDGE_NOISE, FEATURE_NOISE
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream
-from flipproof.noise.parts import EDGE_NOISE, FEATURE_NOISE
+from flipproof.noise.feature_law import FEATURE_NOISE
+from flipproof.noise.law import EDGE_NOISE
 
 if TYPE_CHECKING:
     from flipproof.classifiers.node_model import NodeClassifier

@@ -38,8 +38,8 @@ from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream, keyed_draws
-from flipproof.noise.feature_law import checked_feature_noise
-from flipproof.noise.parts import EDGE_NOISE, FEATURE_NOISE
+from flipproof.noise.feature_law import FEATURE_NOISE, checked_feature_noise
+from flipproof.noise.law import EDGE_NOISE
 
 
 @dataclass(frozen=True)

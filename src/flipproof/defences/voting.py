@@ -34,7 +34,7 @@ from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.graphs import Graph, IntArray, slots_of_pairs
 from flipproof.noise import EdgeGroups, EdgeNoise, keyed_draws
-from flipproof.noise.parts import GROUPS
+from flipproof.noise.groups import GROUPS
 
 DEFAULT_CALLS = 4096  # model calls per graph where neither depth nor budget is given
 CHUNK = 1024  # sets of flips in a piece of work

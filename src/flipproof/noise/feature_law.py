@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.errors import InputError
+from flipproof.fields import Option, Parts
 from flipproof.graphs import Graph, IntArray
 from flipproof.noise.feature_stream import BitStream, FeatureStream, LabelStream, one_hot
 from flipproof.noise.law import WORD, EdgeNoise, noisy_states
@@ -279,3 +280,15 @@ def feature_noise_from(values: Mapping[str, Any]) -> FeatureNoise | None:
 def _shown(row: NDArray[Any]) -> str:
     """The first entries of a row."""
     return f"[{', '.join(f'{value:g}' for value in row[:8])}{', ...' if len(row) > 8 else ''}]"
+
+
+FEATURE_NOISE = Parts(
+    (
+        Option("label_keep", float, "Probability that a node keeps its label (one-hot node features)."),
+        Option("bit_add", float, "Probability that a binary node feature becomes 1."),
+        Option("bit_remove", float, "Probability that a binary node feature becomes 0."),
+    ),
+    plain=lambda noise: {} if noise is None else noise.plain(),
+    made=feature_noise_from,
+    stored=("label_keep", "bit_add", "bit_remove"),
+)

@@ -15,14 +15,17 @@ the same hash, with ``u = v``, which no pair has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.checks import checked_integer
+from flipproof.errors import InputError
+from flipproof.fields import Option, Parts
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.graphs.conversions import read_only
 from flipproof.noise.law import Neighbours, NoisyBatch, SlotLists
@@ -161,3 +164,17 @@ def _pairs_in_groups(groups: EdgeGroups, num_nodes: int) -> IntArray:
 def _all_slots(num_nodes: int) -> Iterator[IntArray]:
     pairs = num_nodes * (num_nodes - 1) // 2
     return (np.arange(start, min(start + _CHUNK, pairs), dtype=np.int64) for start in range(0, pairs, _CHUNK))
+
+
+def _groups(values: Mapping[str, Any]) -> EdgeGroups:
+    if "groups" not in values:
+        raise InputError("voting needs a number of groups; got none (for instance groups 5)")
+    return EdgeGroups(values["groups"], values.get("key", 0))
+
+
+GROUPS = Parts(
+    (Option("groups", int, "Number of sub-graphs per graph, for voting.", least=1),),
+    plain=lambda groups: {"groups": groups.count} | ({"key": groups.key} if groups.key else {}),
+    made=_groups,
+    stored=("groups", "key"),
+)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from flipproof.compiling import can_compile
 from flipproof.errors import InputError
+from flipproof.fields import Option, Parts
 from flipproof.graphs import Graph, IntArray, pairs_of_slots, unchecked_graph
 from flipproof.graphs.conversions import slots_of_pairs
 
@@ -339,3 +340,15 @@ def merged(first: SlotLists, second: SlotLists) -> SlotLists:
     more = second.sample * width + second.slot
     places = np.searchsorted(keys, more)
     return SlotLists(np.insert(first.sample, places, second.sample), np.insert(first.slot, places, second.slot))
+
+
+EDGE_NOISE = Parts(
+    (
+        Option("keep", float, "Probability that a node pair keeps its state (the paper's beta)."),
+        Option("add", float, "Probability that an empty node pair gains an edge."),
+        Option("remove", float, "Probability that an edge is lost."),
+    ),
+    plain=lambda noise: {"add": noise.p_add, "remove": noise.p_remove},
+    made=lambda values: EdgeNoise(**values),
+    stored=("keep", "add", "remove"),
+)

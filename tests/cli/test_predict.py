@@ -80,8 +80,8 @@ def test_lines_of_a_stream_are_answered_and_bad_ones_do_not_end_it(
 
 HOSTILE = {
     b"\xff\xfe": "not UTF-8",
-    b"[" * 100_000: "nested too deeply",
-    b'{"num_nodes": ' + b"9" * 5000 + b', "edges": []}': "too many digits",
+    b"[" * 100_000: "recursion depth",
+    b'{"num_nodes": ' + b"9" * 5000 + b', "edges": []}': "has 5000 digits",
     b'{"num_nodes": 999999999999, "edges": []}': "num_nodes must be at most 4,194,304; got 999,999,999,999",
     b'{"num_nodes": 2, "edges": [[0, 1]], "x": [[1' + b"0" * 400 + b"], [1]]}": "must be finite",
 }

@@ -221,15 +221,15 @@ BROKEN: list[tuple[str, dict[str, str], str]] = [
     ("a.txt,0\n", {"a__txt": "1 2\n1 2 0.5\n"}, "a.txt, line 2: expected two nodes, u v; got '1 2 0.5'"),
     ("a.txt,0\n", {"a__txt": "1 2\n\n3 3\n"}, "a.txt, line 3: node 3 is joined to itself"),
     ("a.txt,0\n", {"a__txt": "# nothing\n"}, "a.txt holds no node"),
-    ("a.json,0\n", {"a__json": '{"nodes": [\n}'}, "a.json, line 2: not JSON"),
+    ("a.json,0\n", {"a__json": '{"nodes": [\n}'}, "a.json: not JSON that can be read: Expecting value: line 2"),
     ("a.json,0\n", {"a__json": "[]"}, "a.json is not node-link JSON"),
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"directed": True})}, "got one directed (--symmetrise"),
-    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [{}]})}, 'nodes[0] must be an object with an "id"'),
-    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [NODES[0], NODES[0]]})}, "nodes[1] has the id 'a'"),
-    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a"}]})}, "edge 0 must join two nodes"),
-    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a", "target": "q"}]})}, "edge 0 must join two nodes"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [{}]})}, 'nodes[0] must be an object with an "id" of its own'),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [NODES[0], NODES[0]]})}, "nodes[1] must be an object with an \"id\" of its own"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a"}]})}, "edge 0 must join"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a", "target": "q"}]})}, "edge 0 must join"),
     ("a.json,0\nsquare.edges,1\n", {"a__json": LOOP}, "a.json: edges must not contain self-loops"),
-    ("a.graphml,0\n", {"a__graphml": "<graphml>\n<graph"}, "a.graphml, line 2: not GraphML"),
+    ("a.graphml,0\n", {"a__graphml": "<graphml>\n<graph"}, "a.graphml is not GraphML"),
     ("a.graphml,0\n", {"a__graphml": "<html></html>"}, "a.graphml is not GraphML"),
     ("a.graphml,0\n", {"a__graphml": GRAPHML.format(kind="directed", body=TWO)}, "undirected simple graph; got one directed"),
     ("a.json,0\nb.json,1\n", {
@@ -258,9 +258,6 @@ def test_names_that_are_the_same_number_are_ordered_alike_in_every_process(tmp_p
     written = ["1", "01", "+1", "001", "0", "00", "-0", "2"]
     (tmp_path / "labels.csv").write_text("".join(f"{index}.edges,{name}\n" for index, name in enumerate(written)))
     assert fp.datasets.folder(tmp_path).class_names == ("-0", "0", "00", "+1", "001", "01", "1", "2")
-
-
-NOTHING: dict[str, Any] = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
 
 
 def saved_with(folder: Path, **metadata: object) -> models.SavedModel:
@@ -300,16 +297,16 @@ def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch
     saved = saved_with(tmp_path / "model", **source.metadata(graphs))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    again, same = model_data(saved.metadata, **NOTHING)
+    again, same = model_data(saved.metadata)
     assert same == graphs
     assert again.split(same).test_indices.tolist() == source.split(graphs).test_indices.tolist()
-    other, _ = model_data(saved.metadata, **(NOTHING | {"split_seed": 8}))
+    other, _ = model_data(saved.metadata, split_seed=8)
     assert other.split_seed == 8
     (tmp_path / "mine" / "0.edges").write_text("0 1\n")
     with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
-        model_data(saved.metadata, **NOTHING)
+        model_data(saved.metadata)
     with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
-        model_data(saved.metadata, **(NOTHING | {"data": "../mine"}))
+        model_data(saved.metadata, data="../mine")
 
 
 def test_the_fingerprint_sees_edges_features_labels_and_names() -> None:

@@ -32,6 +32,7 @@ from flipproof.graphs import Graph
 from flipproof.models.loading import load_model
 from flipproof.progress import note
 from flipproof.report.content import ATTACKERS, RADII
+from flipproof.report.templates import rendered
 from flipproof.report.wording import LINE, title
 from flipproof.runs.certifying import (
     Line,
@@ -46,12 +47,9 @@ from flipproof.runs.run_folder import CertifySettings, written_run
 from flipproof.runs.table import Row, columns_of
 from flipproof.studies.search_space import space_of
 
+_ALONE = ("certified_accuracy_additions", "certified_accuracy_removals")
 _TINY = 4  # graphs that are not worth more than this process; a single one may be huge, and is split
 _KEYS = {"radius": "", "adds_radius": "_additions", "removes_radius": "_removals"}  # in a summary
-_ALONE = ("certified_accuracy_additions", "certified_accuracy_removals")
-_COLLAPSED = (
-    "the defended model tells no classes apart, and its certificates say nothing (train it longer, or with less noise)"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,57 +217,19 @@ def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
     """The summary as sentences and a table."""
     from rich.table import Table
 
-    yield _comparison(summary)
-    if summary["only_class"] is not None:
-        yield f"every answer is {summary['only_class']}: {_COLLAPSED}"
+    any_flips, blind = summary["certified_accuracy"], summary["edge_blind_accuracy"]
+    line = summary["majority_accuracy"] if blind is None else blind
+    reach = max([r for r in RADII if line is not None and any_flips[str(r)] > line], default=-1)
+    yield from rendered("certified.txt", **summary, reach=reach).splitlines()
     part = "" if summary["part"] == "all" else f"{summary['part']} "
     title = f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}graphs"
     table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
-    any_flips = summary["certified_accuracy"]
     for key, attacker in _attackers(summary.get("node_changes"), summary.get("changed_features")).values():
-        if key in _ALONE and summary[key] == any_flips:  # says nothing new
-            continue
-        add_shares(table, attacker, summary[key].values(), summary["intervals"][key].values())
-    if summary["edge_blind_accuracy"] is not None:
+        if key not in _ALONE or summary[key] != any_flips:  # else it says nothing new
+            add_shares(table, attacker, summary[key].values(), summary["intervals"][key].values())
+    if blind is not None:
         table.add_section()
-        line = ([summary[f"edge_blind_{key}"]] * len(RADII) for key in ("accuracy", "interval"))
-        add_shares(table, LINE, *line)
+        add_shares(table, LINE, [blind] * len(RADII), [summary["edge_blind_interval"]] * len(RADII))
     yield table
-    yield (
-        f"defence {summary['defended_by']}, method {summary['method']}, {_certainty(summary)}; "
-        f"average certified radius {summary['average_certified_radius']:.2f}, abstained on {summary['abstained']}"
-    )
     yield f"written: {summary['run']}"
     yield f"next: flipproof report {shlex.quote(summary['run'])}"
-
-
-def _comparison(summary: dict[str, Any]) -> str:
-    """How the result compares with a classifier that ignores edges; the first thing to know about it."""
-    blind, majority = summary["edge_blind_accuracy"], summary["majority_accuracy"]
-    certified = summary["certified_accuracy"]
-    frequent = "always naming the most frequent class"
-    if blind is not None:
-        attack = "attack" if summary.get("changed_features") is None else "attack that changes no features"
-        return f"a classifier that ignores edges is right on {blind:.3f} under any {attack}; {_reach(certified, blind)}"
-    if majority is None:
-        return "no label is known, so nothing can be said about accuracy"
-    if summary["edge_blind"]:
-        own = f"this classifier ignores edges and is right on {certified['0']:.3f} under any attack"
-        return f"{own}; {frequent} is right on {majority:.3f}"
-    missing = f"not compared with a classifier that ignores edges: {summary['edge_blind_missing']}; "
-    return f"{missing}{frequent} is right on {majority:.3f} under any attack; {_reach(certified, majority)}"
-
-
-def _reach(certified: dict[str, float], line: float) -> str:
-    above = [r for r in RADII if certified[str(r)] > line]
-    return f"certified accuracy is {f'above it up to r = {max(above)}' if above else 'nowhere above it'}"
-
-
-def _certainty(summary: dict[str, Any]) -> str:
-    """How sure the certificates are, in words."""
-    if not summary["alpha"]:
-        return "with certainty"
-    alpha = f"alpha {summary['alpha']:g}"
-    if summary["simultaneous"]:
-        alpha = f"alpha {summary['alpha'] * summary['graphs']:g} for all graphs at once ({summary['alpha']:g} each)"
-    return f"{summary['samples']:,} samples, {alpha}"

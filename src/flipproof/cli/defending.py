@@ -255,9 +255,8 @@ def _training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
             )
         apart = {*parts.test_indices.tolist(), *certified}
     else:
-        unchanged: dict[str, Any] = dict.fromkeys(("data", "root", "data_seed", "split_seed"))
         try:
-            source, data = model_data(loaded.metadata, **unchanged, download=False)
+            source, data = model_data(loaded.metadata)
         except (InputError, OSError) as error:
             raise InputError(
                 f"the graphs that the model was trained on cannot be read: {error} (give --edge-blind with a folder of train "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,11 +19,10 @@ from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise
+from flipproof.report.templates import rendered
 from flipproof.report.wording import wording
 from flipproof.studies.search_space import Space, spaces
 from flipproof.studies.tuning import typed_command
-
-_LONE_NODES = " (in an edge list, a line with one name declares a node, which may have none)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,24 +57,11 @@ def describe(options: DescribeOptions) -> Result:
     source = DataSource(options.data, options.root, options.download, options.data_seed, symmetrise=options.symmetrise)
     graphs = source.load()
     summary = described(graphs)
-    return Result(summary, _lines(graphs, summary, options))
-
-
-def _lines(graphs: Dataset, summary: dict[str, Any], options: DescribeOptions) -> Iterator[str]:
-    yield from graphs.describe().splitlines()
-    yield (
-        f"  on average {summary['nodes']:.1f} nodes and {summary['edges']:.1f} edges; {summary['density']:.1%} of the node pairs "
-        "are joined"
-    )
-    alone = summary["nodes_without_edge"]
-    yield f"  {alone or 'no'} node{' has' if alone in (0, 1) else 's have'} no edge{_LONE_NODES * (not alone)}"
-    yield f"  always naming the most frequent class is right on {summary['majority']:.1%}"
-    yield from graphs.describe_features().splitlines()
-    yield from _warnings(summary)
-    yield from _reach(summary)
     typed: dict[str, Any] = {"data": options.data, "root": options.root, "symmetrise": options.symmetrise}
     typed |= {"data_seed": options.data_seed or None, "radius": 1, "out": "protected"}
-    yield f"next: {typed_command('protect', typed)} (tries them all), or flipproof train for one of them"
+    command, reach = typed_command("protect", typed), _reach(summary["defences"])
+    words = rendered("described.txt", **{**summary, "graphs": graphs}, reach=reach, command=command)
+    return Result(summary, words.splitlines())
 
 
 def described(graphs: Dataset) -> dict[str, Any]:
@@ -100,8 +86,6 @@ def described(graphs: Dataset) -> dict[str, Any]:
         "edges": float(edges.mean()),
         "nodes_without_edge": int(sum((graph.degrees == 0).sum() for graph in graphs)),
         "density": float(edges.sum() / max(1, pairs.sum())),
-        "nodes_quartiles": np.quantile(sizes, (0, 0.25, 0.5, 0.75, 1)).tolist(),
-        "edges_quartiles": np.quantile(edges, (0, 0.25, 0.5, 0.75, 1)).tolist(),
         "node_features": graphs.num_node_features,
         "attributes": [asdict(attribute) for attribute in graphs.attributes],
         "remarks": list(graphs.remarks),
@@ -134,37 +118,15 @@ def _candidate(kind: Space, settings: dict[str, Any], graphs: Dataset, usual: Gr
     }
 
 
-def _warnings(summary: dict[str, Any]) -> Iterator[str]:
-    """What a user should know before training."""
-    repeated, several = summary["repeated_graphs"], summary["in_several_classes"]
-    if summary["clean_edges"]:
-        yield f"these features would be refused: {summary['clean_edges']}"
-    if repeated:
-        yield (
-            f"{repeated} graphs occur more than once, with other node numbers: {summary['different_graphs']} of "
-            f"{summary['graphs']} are different (decided exactly, node features included), so test graphs can equal training "
-            "graphs"
-        )
-    if several:
-        yield (
-            f"{several} graph{'s' * (several != 1)} also occur{'s' * (several == 1)} in another class, with other node numbers: "
-            "no model can be right about all of them"
-        )
-
-
-def _reach(summary: dict[str, Any]) -> Iterator[str]:
-    """The defences worth trying, each with the radius that it can reach."""
-    candidates = summary["defences"]
+def _reach(candidates: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """The defences worth trying, each with the radius that it can reach, as columns of one width."""
     efforts = list(dict.fromkeys(effort for entry in candidates for effort in entry["radius"]))
-    rows = [(["defence", *efforts], "")]
+    rows = [["defence", *efforts, ""]]
     for entry in candidates:
-        reached = (_radius(entry, effort) for effort in (efforts if entry["radius"] else ()))
-        rows.append(([entry["title"], *reached], entry["effect"]))
-    widths = [max(len(cells[column]) for cells, _ in rows if len(cells) > column) for column in range(len(efforts) + 1)]
-    yield f"defences worth trying, and the largest radius within reach on a graph of {summary['usual_nodes']} nodes"
-    for cells, effect in rows:
-        yield f"  {'  '.join([*map(str.ljust, cells, widths), effect])}".rstrip()
-    yield "  (of samples that all agree, alpha 0.001; in brackets: against additions only, removals only)"
+        reached = [_radius(entry, effort) if entry["radius"] else "" for effort in efforts]
+        rows.append([entry["title"], *reached, entry["effect"]])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [list(map(str.ljust, cells, widths)) for cells in rows]
 
 
 def _radius(entry: dict[str, Any], effort: str) -> str:

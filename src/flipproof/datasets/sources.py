@@ -95,11 +95,11 @@ class DataSource:
 def model_data(
     stored: Mapping[str, Any],
     *,
-    data: str | None,
-    root: str | None,
-    download: bool,
-    data_seed: int | None,
-    split_seed: int | None,
+    data: str | None = None,
+    root: str | None = None,
+    download: bool = False,
+    data_seed: int | None = None,
+    split_seed: int | None = None,
     symmetrise: bool = False,
 ) -> tuple[DataSource, Dataset]:
     """The data that a model folder remembers, with what the options override; refused if they have changed since the training.

@@ -11,7 +11,10 @@
   script.addEventListener("load", () => {
     for (const formula of formulas) {
       const source = formula.textContent.trim().replace(/^\\[([]|\\[)\]]$/g, "");
-      window.katex.render(source, formula, { displayMode: formula.tagName === "DIV", throwOnError: false });
+      const displayMode = formula.tagName === "DIV";
+      window.katex.render(source, formula, { displayMode, throwOnError: false });
+      const fit = formula.clientWidth / formula.scrollWidth;
+      if (displayMode && fit < 1) formula.style.fontSize = `${Math.max(0.6, fit)}em`;  // on a phone; what is wider still scrolls
     }
   });
   document.head.append(style, script);

@@ -14,7 +14,7 @@ from flipproof.certificates.certificate import GRID_LIMIT, NodeRadii, cut_grid
 from flipproof.certificates.evidence import Answer, Evidence
 from flipproof.certificates.sampled_votes import unanimous_certificate
 from flipproof.defences.local import LocalRequest
-from flipproof.defences.voting import PriceSearch
+from flipproof.defences.pricing import PriceSearch
 from flipproof.noise import SampleStream
 from support.certificates import ABSTAINED, certificate
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import flipproof as fp
 from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import cheapest_purchase, priced_grid
-from flipproof.defences.voting import PriceSearch, combinations
+from flipproof.defences.pricing import PriceSearch, combinations
 from flipproof.graphs import pairs_of_slots
 from support.tables import Table, truth_of
 
@@ -265,7 +265,7 @@ def test_the_same_on_one_and_two_workers() -> None:
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_the_order_and_size_of_pieces_do_not_change_the_evidence(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flipproof.defences import voting as pricing
+    from flipproof.defences import pricing
 
     def backwards(work: Any, pieces: Any) -> list[Any]:
         return [work(piece) for piece in reversed(pieces)][::-1]
@@ -273,7 +273,7 @@ def test_the_order_and_size_of_pieces_do_not_change_the_evidence(groups: int, mo
     voting, request = stubborn(groups), PriceSearch(depth=2)
     monkeypatch.setattr(pricing, "_WAVE", 256)
     wanted = {index: voting.defence.ask(voting, graph, request) for index, graph in GRAPHS.items()}
-    monkeypatch.setattr(pricing, "CHUNK", 64)
+    monkeypatch.setattr(pricing, "_CHUNK", 64)
     for index, graph in GRAPHS.items():
         assert voting.defence.ask(voting, graph, request, backwards) == wanted[index]
         assert wanted[index].prices is not None

@@ -11,7 +11,8 @@ from flipproof.certificates.certificate import NODE_CHANGES, NodeRadii
 from flipproof.certificates.local_scores import LocalScores, leads_over_rivals
 from flipproof.defences.changed_nodes import changed_graphs, number_of_changes
 from flipproof.defences.defence import described
-from flipproof.defences.local import LocalRequest, _totals
+from flipproof.defences.local import LocalRequest
+from flipproof.defences.local_votes import NodeSet
 from flipproof.defences.target import Effort
 from flipproof.fields import from_plain
 from flipproof.graphs import pairs_of_slots
@@ -151,7 +152,7 @@ def test_target_agrees_with_predict(features):
         attacked = graph.flipped(pairs_of_slots(graph.slots[row], 6))
         assert fooled == (local.predict(attacked) != target.label)
         assert target.confirm(attacked)[0] == fooled
-        leads = leads_over_rivals(_totals(local, attacked), target.label, local.num_classes)
+        leads = leads_over_rivals(NodeSet(local, attacked).totals(), target.label, local.num_classes)
         np.testing.assert_allclose(leads.min(), margin)
 
 
@@ -229,7 +230,7 @@ def test_the_certified_scores_are_those_of_the_deployed_answer(features):
     local = fp.LocalClassifier(loud(0 if features is None else 3, 4), trust_features=True)
     for nodes in (2, 5, 9):
         graph = graph_of(rng, nodes, features)
-        assert np.array_equal(scores_of(local, graph).totals, _totals(local, graph))
+        assert np.array_equal(scores_of(local, graph).totals, NodeSet(local, graph).totals())
 
 
 def test_rounding_covers_other_orders_of_summation():
@@ -238,9 +239,7 @@ def test_rounding_covers_other_orders_of_summation():
     local = fp.LocalClassifier(loud(3, 4))
     graph = graph_of(rng, 8, "numbers")
     evidence = scores_of(local, graph, per_node=1)
-    from flipproof.defences.local import _NodeSet
-
-    views, nodes = evidence.views, _NodeSet(local, graph)
+    views, nodes = evidence.views, NodeSet(local, graph)
     alone = np.concatenate([nodes.scores(views.own[[row]], views.counts[[row]]) for row in range(len(views))])
     assert (np.abs(alone - evidence.scores) <= evidence.rounding).all()
     assert (evidence.rounding < 1e-8).all()

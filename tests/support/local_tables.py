@@ -9,7 +9,7 @@ import flipproof as fp
 from flipproof.certificates.certificate import NODE_CHANGES
 from flipproof.certificates.local_scores import LocalScores, answer_of, edge_changes
 from flipproof.certificates.node_views import NodeViews
-from flipproof.defences.local import _totals
+from flipproof.defences.local_votes import answer_to
 from flipproof.graphs import pairs_of_slots
 from flipproof.models import Local
 
@@ -218,7 +218,7 @@ def one_change(graph, change, labels):
 
 def deployed(local, graph):
     """As ``local.predict``, without its checks, which take most of the time."""
-    return answer_of(_totals(local, graph), local.num_classes)
+    return answer_to(local, graph)
 
 
 def true_radius(local, graph, change, *, nodes=1, labels=0):

@@ -7,8 +7,8 @@ An attack that changes nodes and flips edges is a flip attack on one of the grap
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,82 +17,69 @@ from flipproof.certificates.certificate import NODE_CHANGES, Certificate, NodeRa
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
-if TYPE_CHECKING:
-    from flipproof.defences.defence import DefendedClassifier
-    from flipproof.defences.local import LocalRequest
-
 _MOST_GRAPHS = 50_000  # that are made of one graph
 
 
-def check_node_changes(local: DefendedClassifier, nodes: int, graphs: Sequence[Graph]) -> None:
-    """Refuse graphs whose changes of nodes cannot be listed, or are too many."""
-    for graph in graphs:
-        seen = _as_seen(local, graph)
-        kinds = 1 if seen.node_features is None else seen.node_features.shape[1]
-        number = number_of_changes(graph.num_nodes, kinds, nodes)
-        if number > _MOST_GRAPHS:
-            raise InputError(
-                f"nodes = {nodes} makes {number:,} graphs of a graph with {graph.num_nodes} nodes; at most {_MOST_GRAPHS:,} "
-                "are looked at (change fewer nodes, or leave large graphs out)"
-            )
+def check_node_changes(graph: Graph, nodes: int) -> None:
+    """Refuse a graph of which changes of nodes cannot be listed, or make too many."""
+    if graph.node_features is not None and not are_labels(graph.node_features):
+        raise InputError(
+            "changes of nodes must be listed, and node features that are not labels (one 1 in each row, and 0) have no list; "
+            "got other features (leave nodes out, or use labels as node features)"
+        )
+    kinds = 1 if graph.node_features is None else graph.node_features.shape[1]
+    number = number_of_changes(graph.num_nodes, kinds, nodes)
+    if number > _MOST_GRAPHS:
+        raise InputError(
+            f"nodes = {nodes} makes {number:,} graphs of a graph with {graph.num_nodes} nodes; at most {_MOST_GRAPHS:,} "
+            "are looked at (change fewer nodes, or leave large graphs out)"
+        )
 
 
-def node_radii(local: DefendedClassifier, graph: Graph, certificate: Certificate, request: LocalRequest) -> NodeRadii:
-    """What the certified answer withstands beside changes of up to ``request.nodes`` nodes."""
-    nodes = request.nodes or 0
-    if certificate.label is None:
-        return NodeRadii(nodes, -1, -1, -1)
-    graph = _as_seen(local, graph)
-    return NodeRadii(nodes, *(_smallest(local, graph, certificate, request, change) for change in NODE_CHANGES))
-
-
-def _smallest(
-    local: DefendedClassifier, graph: Graph, certificate: Certificate, request: LocalRequest, change: str
-) -> int:
-    """The smallest radius of the graph and of all that changes of one sort make of it; -1 if an answer differs.
+def node_radii(
+    graph: Graph,
+    certificate: Certificate,
+    nodes: int,
+    *,
+    answer: Callable[[Graph], int | None],
+    certify: Callable[[Graph, int], Certificate],
+) -> NodeRadii:
+    """What the certified answer withstands beside changes of up to ``nodes`` nodes.
 
     Graphs with the same views are not taken for the same: their views can be joined in other pairs, so attacks can differ.
-    """
-    from flipproof.defences.local import answer_to, look
 
-    made, latest = {_identity(graph): graph}, [graph]
-    for _ in range(request.nodes or 0):
-        further = {_identity(after): after for before in latest for after in changed_graphs(before, change)}
-        latest = [after for identity, after in further.items() if identity not in made]
-        if any(answer_to(local, after) != certificate.label for after in latest):
-            return -1
-        made |= further
-    radius = certificate.radius
-    for after in list(made.values())[1:]:
-        if not radius:
-            break
-        other = look(local, after, request.per_node, most=radius).certify()
-        radius = min(radius, other.radius if other.label == certificate.label else -1)
-    return radius
+    Args:
+        graph: The graph as the network sees it: without node features, or with labels.
+        certificate: Its certificate.
+        nodes: Largest number of changed nodes.
+        answer: The answer about a graph.
+        certify: The certificate of a graph, as far as radii up to a number tell.
+    """
+
+    def smallest(change: str) -> int:
+        """The smallest radius of all that changes of one sort make of the graph; -1 if an answer differs."""
+        made, latest = {_identity(graph): graph}, [graph]
+        for _ in range(nodes):
+            further = {_identity(after): after for before in latest for after in changed_graphs(before, change)}
+            latest = [after for identity, after in further.items() if identity not in made]
+            if any(answer(after) != certificate.label for after in latest):
+                return -1
+            made |= further
+        radius = certificate.radius
+        for after in list(made.values())[1:]:
+            if not radius:
+                break
+            other = certify(after, radius)
+            radius = min(radius, other.radius if other.label == certificate.label else -1)
+        return radius
+
+    radii = (-1, -1, -1) if certificate.label is None else map(smallest, NODE_CHANGES)
+    return NodeRadii(nodes, *radii)
 
 
 def _identity(graph: Graph) -> tuple[str, bytes]:
     features = graph.node_features
     return graph.topology, b"" if features is None else features.astype(np.float64).tobytes()
-
-
-def _as_seen(local: DefendedClassifier, graph: Graph) -> Graph:
-    """The graph with its node features if the network reads them: labels, of which a changed node can get any other."""
-    from flipproof.defences.local import hook_of
-
-    hook, features = hook_of(local), graph.node_features
-    if hook.spec is None:  # it may depend on how nodes are numbered, and the attacker can number them
-        raise InputError(
-            f"changes of nodes need the graph's own node features, or none; got {type(hook).__name__} (leave features out)"
-        )
-    if features is None or not hook.reads_own:
-        return graph.replaced(node_features=None)
-    if not are_labels(features):
-        raise InputError(
-            "changes of nodes must be listed, and node features that are not labels (one 1 in each row, and 0) have no list; "
-            "got other features (leave nodes out, or use labels as node features)"
-        )
-    return graph
 
 
 def changed_graphs(graph: Graph, change: str) -> Iterator[Graph]:

@@ -201,7 +201,7 @@ class DefendedClassifier:
             edge_features=edge_features,
             feature_noise=feature_noise_of(defence),
         )
-        hook = getattr(self.classifier, "features", None)
+        hook = self.features
         if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
             raise InputError(
                 f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
@@ -216,6 +216,11 @@ class DefendedClassifier:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.model).__name__}, {self.defence}, num_classes={self.num_classes})"
+
+    @property
+    def features(self) -> Any:
+        """How node features are made; ``None`` for those of the graphs that a black box is asked about."""
+        return getattr(self.classifier, "features", None)
 
     def graph_of(self, graph: Any) -> Graph:
         """The graph, from any form that the library accepts."""
@@ -357,8 +362,7 @@ class DefendedClassifier:
         """Write model and defence to a folder, whole or not at all; the model must be one of flipproof's own."""
         from flipproof import models
 
-        features = getattr(self.classifier, "features", None)
-        models.save(self.model, folder, defence=described(self.defence), features=features)
+        models.save(self.model, folder, defence=described(self.defence), features=self.features)
 
     @classmethod
     def load(

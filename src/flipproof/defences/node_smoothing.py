@@ -178,7 +178,7 @@ class NodeCertifier(DefendedClassifier):
             self.model,
             NodeSmoothing(self.defence.trial_noise, feature_noise_of(self.defence)),
             num_classes=self.num_classes,
-            features=getattr(self.classifier, "features", None),
+            features=self.features,
             convention="nodes",
             trust_features=self.guard.trust_features,
             memory=self.classifier.memory,

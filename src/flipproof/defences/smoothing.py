@@ -262,7 +262,7 @@ class SmoothedClassifier(NodeCertifier):
         """
         members = self.graphs_of(graphs)
         request = Sampling(samples, alpha, simultaneous, method, seed, graphs=max(1, len(members)))
-        return self._certificates(members, request, progress=progress, workers=workers, engine=engine)
+        return self._certificates(members, request, progress, workers, engine)
 
     def predict(self, graph: Any, *, samples: int = 1_000, alpha: float = 0.001, seed: int | None = None) -> int | None:
         """The smoothed prediction, or ``None`` (abstain) where the two top classes are too close to tell.

@@ -138,7 +138,7 @@ def features_shown(classifier: DefendedClassifier, graphs: Iterable[Graph], name
 
     ``name`` is that of a user's own function.
     """
-    identity = hook_identity(getattr(classifier.classifier, "features", None), name)
+    identity = hook_identity(classifier.features, name)
     if identity != "own-or-degree":
         return identity
     return "degree" if all(graph.node_features is None for graph in graphs) else "own"

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.node_votes import NodeVotes, checked_nodes
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_samples, checked_seed
-from flipproof.defences.defence import Defence, DefendedClassifier, Request, Run, feature_noise_of
+from flipproof.defences.defence import DefendedClassifier, Request, Run
+from flipproof.defences.smoothing import Smoothing
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
-from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream
-from flipproof.noise.feature_law import FEATURE_NOISE
-from flipproof.noise.law import EDGE_NOISE
+from flipproof.noise import BLOCK, SampleStream
 
 if TYPE_CHECKING:
     from flipproof.classifiers.node_model import NodeClassifier
@@ -57,19 +54,12 @@ class NodeSampling(Request):
 
 
 @dataclass(frozen=True)
-class NodeSmoothing(Defence):
+class NodeSmoothing(Smoothing):
     """Ask about every node of noisy copies of the graph, and let the copies vote."""
 
     name = "node-smoothing"
-    evidence = NodeVotes
-    request = NodeSampling
-
-    noise: EdgeNoise = option(parts=EDGE_NOISE)
-    feature_noise: FeatureNoise | None = option(default=None, parts=FEATURE_NOISE)
-
-    @property
-    def trial_noise(self) -> EdgeNoise:
-        return self.noise
+    evidence = NodeVotes  # type: ignore[assignment]
+    request = NodeSampling  # type: ignore[assignment]
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
         base = node_classifier(classifier)
@@ -81,7 +71,9 @@ class NodeSmoothing(Defence):
             classifier.guard.check_features([graph])
             base.try_on_nodes(graph, self.noise)
 
-    def ask(self, classifier: DefendedClassifier, graph: Graph, request: NodeSampling, run: Run = map) -> NodeVotes:
+    def ask(  # type: ignore[override]
+        self, classifier: DefendedClassifier, graph: Graph, request: NodeSampling, run: Run = map
+    ) -> NodeVotes:
         counts, checksums = (
             np.zeros((graph.num_nodes, classifier.num_classes), dtype=np.uint32),
             list[tuple[str, str]](),
@@ -129,60 +121,8 @@ class NodeSmoothing(Defence):
         digests = [checksum.hexdigest() for checksum in checksums]
         return counts.reshape(nodes, classes).astype(np.uint32), digests[0], digests[-1]
 
-
-class NodeCertifier(DefendedClassifier):
-    """A model under noise, whose answers about single nodes are certified."""
-
-    def certify_nodes(
-        self,
-        graph: Any,
-        nodes: Any = None,
-        *,
-        samples: int = 10_000,
-        alpha: float = 0.001,
-        simultaneous: bool = False,
-        method: str = "votes",
-        seed: int | None = None,
-    ) -> list[Certificate]:
-        """The smoothed prediction for each node, and the number of edge flips, anywhere in the graph, that it withstands.
-
-        For a model with a row of logits per node, ``forward(x, edge_index)``. Each certificate holds with probability at least
-        ``1 - alpha``; one noisy copy of the graph is a sample for all nodes.
-
-        Args:
-            graph: The graph, as for :meth:`certify`.
-            nodes: Numbers of the nodes to certify, or a mask; all by default.
-            samples: Noisy copies ``M``.
-            alpha: Failure probability of each certificate.
-            simultaneous: Let alpha hold for all these nodes at once.
-            method: ``"votes"``; the other methods are for graphs.
-            seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
-        """
-        if method != "votes":
-            raise InputError(f'method must be "votes" for nodes; got {method!r} (influence and paper are for graphs)')
-        known = self.graph_of(graph)
-        chosen = checked_nodes(nodes, known.num_nodes)
-        return self.sample_nodes(known, samples=samples, seed=seed).certificates(
-            chosen, alpha=checked_alpha(alpha), simultaneous=simultaneous
-        )
-
-    def sample_nodes(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> NodeVotes:
-        """The model's votes for every node on noisy copies of a graph; ``certificates`` reads certificates off them."""
-        votes: NodeVotes = self._for_nodes._evidence(self.graph_of(graph), NodeSampling(samples, seed=seed))
-        return votes
-
-    @cached_property
-    def _for_nodes(self) -> DefendedClassifier:
-        """The same model and noise as a classifier of single nodes."""
-        return DefendedClassifier(
-            self.model,
-            NodeSmoothing(self.defence.trial_noise, feature_noise_of(self.defence)),
-            num_classes=self.num_classes,
-            features=self.features,
-            convention="nodes",
-            trust_features=self.guard.trust_features,
-            memory=self.classifier.memory,
-        )
+    def best(self, graph: Graph, request: Any, num_classes: int) -> None:
+        return None
 
 
 def node_classifier(classifier: DefendedClassifier) -> NodeClassifier:

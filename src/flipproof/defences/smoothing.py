@@ -31,7 +31,7 @@ from flipproof.defences.defence import (
     Run,
     label_dtype,
 )
-from flipproof.defences.node_smoothing import NodeCertifier
+from flipproof.defences.node_certifier import NodeCertifier
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
 from flipproof.errors import InputError

@@ -25,27 +25,6 @@ def answers(outcome: Outcome, code: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in outcome.out.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("train", "question"),
-    [
-        (["--keep", 0.9], ["--samples", 300]),
-        (["--groups", 3], []),
-        (["--model", "local"], []),
-        (["--model", "edge-blind"], []),
-        (["--defence", "none"], ["--defence", "none"]),
-    ],
-    ids=["smoothing", "voting", "local", "edge-blind", "none"],
-)
-def test_every_defence_answers_files(train: list[Any], question: list[Any], shell: Shell) -> None:
-    assert shell("train", "--data", "graphs", "--epochs", 3, *train, "--out", "model", "-q").code == 0
-    replies = answers(shell("predict", "--model", "model", "graphs/0.edges", "graphs/1.edges", *question, "--json"))
-    assert [answer["name"] for answer in replies] == ["0.edges", "1.edges"]
-    for answer in replies:
-        assert answer["label"] in ("ring", "wheel", None)
-        assert answer["abstains"] == (answer["label"] is None) == (answer["radius"] == -1)
-        assert (answer["seed"] is not None) == ("--keep" in train)
-
-
 OWN = ["predict", "--model", "own:make", "--classes", 2, "--keep", 0.9, "--samples", 400]
 
 

@@ -82,10 +82,6 @@ def test_topology_hash_is_the_same_in_another_process_and_covers_everything(full
     assert len({graph.topology for graph in same_bytes}) == len(same_bytes)
 
 
-def test_repr(full: Graph) -> None:
-    assert repr(full) == "Graph(num_nodes=5, num_edges=3, features=2, frozen=2, label=2, name='five')"
-
-
 @given(graphs(max_nodes=6), st.data())
 def test_flipped_toggles_exactly_the_given_pairs_and_undoes_itself(graph: Graph, data: st.DataObject) -> None:
     pairs = list(itertools.combinations(range(graph.num_nodes), 2))
@@ -151,35 +147,17 @@ def test_order_direction_and_repetition_of_edges_have_no_meaning(graph: Graph, r
 
 
 @pytest.mark.parametrize(
-    "edges",
-    [
-        [(0, 1), (1, 2)],
-        ((0, 1), (1, 2)),
-        {(0, 1), (1, 2)},
-        (pair for pair in [(0, 1), (1, 2)]),
-        np.array([[0, 1], [1, 2]]),
-        np.array([[0, 1], [1, 2]], dtype=np.uint8),
-        torch.tensor([[0, 1], [1, 2]]),
-    ],
+    "kind", [tuple, set, iter, np.array, torch.tensor, lambda pairs: np.array(pairs, dtype=np.uint8)]
 )
-def test_edges_come_in_many_forms(edges: object) -> None:
-    assert Graph(3, edges).edges.tolist() == [[0, 1], [1, 2]]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("nothing", [[], (), np.empty((0, 2)), np.empty((2, 0), dtype=int), set(), iter(())])
-def test_no_edges(nothing: object) -> None:
-    graph = Graph(3, nothing)  # type: ignore[arg-type]
-    assert graph.edges.shape == (0, 2)
-    assert graph.edges.dtype == np.int64
-    assert (graph.num_edges, graph.num_slots, graph.max_adds, graph.max_removes) == (0, 3, 3, 0)
-
-
-def test_single_node_has_no_slots() -> None:
-    graph = Graph(1, [])
-    assert (graph.num_slots, graph.max_adds, graph.max_removes) == (0, 0, 0)
-    assert graph.slots.shape == graph.slot_states.shape == (0,)
-    assert graph.adjacency().tolist() == [[0.0]]
-    assert as_graph(graph.to_pyg()) == as_graph(graph.to_networkx()) == graph
+def test_edges_come_in_many_forms(kind: Callable[[object], object]) -> None:
+    assert Graph(3, kind([(0, 1), (1, 2)])).edges.tolist() == [[0, 1], [1, 2]]  # type: ignore[arg-type]
+    none = Graph(3, kind([]))  # type: ignore[arg-type]
+    assert (none.edges.shape, none.edges.dtype) == ((0, 2), np.int64)
+    assert (none.num_edges, none.num_slots, none.max_adds, none.max_removes) == (0, 3, 3, 0)
+    assert Graph(3, np.empty((2, 0), dtype=int)) == none
+    single = Graph(1, [])
+    assert (single.num_slots, single.slots.shape, single.slot_states.shape) == (0, (0,), (0,))
+    assert as_graph(single.to_pyg()) == as_graph(single.to_networkx()) == single
 
 
 def refused(words: list[str], make: Callable[..., Graph], *arguments: object, **options: object) -> None:
@@ -222,17 +200,16 @@ def test_bad_input_is_refused_in_words(arguments: tuple, options: dict, words: l
     refused(words, Graph, *arguments, **options)
 
 
-@pytest.mark.parametrize(
-    ("kind", "kept"),
-    [
-        (np.int32, np.int64),
-        (np.uint8, np.int64),
-        (np.bool_, np.float32),
-        (np.float16, np.float32),
-        (np.float32, np.float32),
-        (np.float64, np.float64),
-    ],
-)
+KEPT_TYPES = {
+    np.int32: np.int64,
+    np.uint8: np.int64,
+    np.bool_: np.float32,
+    np.float16: np.float32,
+    np.float32: np.float32,
+}
+
+
+@pytest.mark.parametrize(("kind", "kept"), [*KEPT_TYPES.items(), (np.float64, np.float64)])
 def test_feature_types(kind: type, kept: type) -> None:
     features = Graph(2, [], np.ones((2, 3), dtype=kind)).node_features
     assert features is not None
@@ -249,21 +226,11 @@ def test_label_types(label: object) -> None:
 
 @given(graphs())
 def test_matrices_round_trip(graph: Graph) -> None:
-    dense = graph.adjacency()
-    sparse = scipy.sparse.csr_array(dense)
+    dense, kinds = graph.adjacency(), (scipy.sparse.csr_array, scipy.sparse.csc_array, scipy.sparse.coo_array)
     assert np.array_equal(dense, networkx.to_numpy_array(graph.to_networkx()))
-    forms = [
-        dense,
-        dense.astype(bool),
-        dense.astype(int).tolist(),
-        torch.from_numpy(dense),
-        torch.from_numpy(dense).to_sparse(),
-        torch.from_numpy(dense).bool(),
-        sparse,
-        sparse.tocsc(),
-        sparse.tocoo(),
-        scipy.sparse.csr_matrix(dense),
-    ]
+    forms = [dense, dense.astype(bool), dense.astype(int).tolist(), *(kind(dense) for kind in kinds)]
+    tensor = torch.from_numpy(dense)
+    forms += [tensor, tensor.to_sparse(), tensor.bool(), scipy.sparse.csr_matrix(dense)]
     assert all(Graph.from_adjacency(form) == graph for form in forms)
 
 
@@ -293,15 +260,6 @@ def test_sparse_matrix_with_stored_zeros_is_left_as_it_was() -> None:
 )
 def test_bad_matrices(matrix: object, words: list[str]) -> None:
     refused(words, Graph.from_adjacency, matrix)
-
-
-def test_networkx_round_trip(full: Graph) -> None:
-    plain = full.replaced(frozen=None)
-    again = Graph.from_networkx(plain.to_networkx())
-    assert again.edges.tolist() == plain.edges.tolist()
-    assert again.label == 2
-    assert again.node_features is not None
-    assert again.node_features.tolist() == plain.node_features.tolist()  # type: ignore[union-attr]
 
 
 def test_networkx_nodes_are_numbered_in_their_order() -> None:
@@ -365,15 +323,17 @@ def test_pyg_round_trip(graph: Graph) -> None:
     assert Graph.from_pyg(data) == graph
 
 
-def test_pyg_round_trip_with_everything(full: Graph) -> None:
+def test_round_trips_with_everything(full: Graph) -> None:
     plain = full.replaced(frozen=None)
     data = plain.to_pyg()
     assert data.x.dtype == torch.float32
     assert data.y.tolist() == [2]
-    assert Graph.from_pyg(data) == plain
+    assert Graph.from_pyg(data) == Graph.from_networkx(plain.to_networkx()) == plain
     data.x[0, 0] = 99  # a copy: the graph does not change
     assert plain.node_features is not None
     assert plain.node_features[0, 0] == 0
+    assert Graph.from_pyg(_data((0, 1), (1, 0), num_nodes=7)).num_nodes == 7
+    assert Graph.from_pyg(_data(x=torch.ones(4, 1), num_nodes=None)).num_nodes == 4
 
 
 def test_pyg_drops_repetitions_and_edge_attributes() -> None:
@@ -384,26 +344,17 @@ def test_pyg_drops_repetitions_and_edge_attributes() -> None:
         assert Graph.from_pyg(data).edges.tolist() == [[0, 1]]
 
 
-def test_pyg_counts_isolated_nodes() -> None:
-    assert Graph.from_pyg(_data((0, 1), (1, 0), num_nodes=7)).num_nodes == 7
-    assert Graph.from_pyg(_data(x=torch.ones(4, 1), num_nodes=None)).num_nodes == 4
+FIVES = [torch.tensor([5]), torch.tensor(5), torch.tensor([[5]]), torch.tensor([5.0]), 5]
+NO_CLASSES = [
+    torch.tensor([5.5]),
+    torch.tensor([1, 0, 1]),
+    torch.tensor([float("nan")]),
+    torch.tensor([float("inf")]),
+    None,
+]
 
 
-@pytest.mark.parametrize(
-    ("y", "label"),
-    [
-        (torch.tensor([5]), 5),
-        (torch.tensor(5), 5),
-        (torch.tensor([[5]]), 5),
-        (torch.tensor([5.0]), 5),
-        (5, 5),
-        (torch.tensor([5.5]), None),
-        (torch.tensor([1, 0, 1]), None),
-        (torch.tensor([float("nan")]), None),
-        (torch.tensor([float("inf")]), None),
-        (None, None),
-    ],
-)
+@pytest.mark.parametrize(("y", "label"), [*((y, 5) for y in FIVES), *((y, None) for y in NO_CLASSES)])
 def test_pyg_labels(y: object, label: int | None) -> None:
     assert Graph.from_pyg(_data((0, 1), (1, 0), y=y)).label == label
 
@@ -454,16 +405,10 @@ def test_as_graph_refuses_the_rest(value: object) -> None:
         as_graph(value)
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (Graph(2, []), "single one"),
-        (_data(), "single one"),
-        (networkx.path_graph(2), "single one"),
-        (5, "got int"),
-        (np.zeros((2, 2)), r"got shape \(2,\)"),
-    ],
-)
+SINGLE = [(Graph(2, []), "single one"), (_data(), "single one"), (networkx.path_graph(2), "single one"), (5, "got int")]
+
+
+@pytest.mark.parametrize(("value", "words"), [*SINGLE, (np.zeros((2, 2)), r"got shape \(2,\)")])
 def test_as_graphs_refuses_single_graphs(value: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         as_graphs(value)

@@ -33,7 +33,7 @@ from flipproof.models.loading import load_model
 from flipproof.progress import note
 from flipproof.report.content import ATTACKERS, RADII
 from flipproof.report.templates import rendered
-from flipproof.report.wording import LINE, title
+from flipproof.report.wording import LINE, shown_settings, title
 from flipproof.runs.certifying import (
     Line,
     certify_into,
@@ -167,7 +167,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
         "model": settings.model,
         "part": settings.part,
         "graphs": len(rows),
-        "defence": settings.defence,
+        "defence": shown_settings(settings.defence),
         "defended_by": title(settings.defence),
         "method": columns["method"][0],
         "alpha": columns["alpha"][0],

@@ -22,6 +22,7 @@ from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
 from flipproof.models.loading import load_model
 from flipproof.progress import note
+from flipproof.report.wording import shown_settings
 from flipproof.runs.table import NODE_COLUMNS
 
 _STREAM = "-"
@@ -139,7 +140,7 @@ class _Predictor:
                 if certificate.feature_radius is None
                 else {key: values[key] for key in ("feature_radius", "axes", "grid")}
             ),
-            "defence": described(self.defended.defence),
+            "defence": shown_settings(described(self.defended.defence)),
         }
 
     def words(self, certificate: Certificate) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flipproof.certificates.certificate import shortened
 from flipproof.noise import EdgeNoise
 
 if TYPE_CHECKING:
@@ -89,6 +90,11 @@ def title(defence: Settings) -> str:
     if special is not None:
         return special(settings)
     return " ".join([name, *(f"{value:g}" for value in settings.values() if not isinstance(value, str))])
+
+
+def shown_settings(defence: Settings) -> dict[str, Any]:
+    """Name and settings as they were typed: an exact probability is a multiple of 2**-32, and has too many digits."""
+    return {key: shortened(value) if isinstance(value, float) else value for key, value in defence.items()}
 
 
 def setting_words(defence: Settings) -> str:

@@ -93,7 +93,7 @@ def test_every_fit_learns_from_its_own_graphs() -> None:
         plain = fp.RobustGraphClassifier(**SEARCH, defence="local budget=1")
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(
-                estimator.protection, "fit", lambda made, *rest, **more: seen.append(made.parts.train) or 1 / 0
+                estimator.fitting, "fit", lambda made, *rest, **more: seen.append(made.parts.train) or 1 / 0
             )
             with pytest.raises(ZeroDivisionError):
                 plain.fit(graphs)

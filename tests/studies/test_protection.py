@@ -15,11 +15,12 @@ from flipproof.datasets import Dataset, folder, topologies
 from flipproof.datasets.sources import DataSource
 from flipproof.models import load_metadata
 from flipproof.runs.run_folder import StudySettings, open_run
-from flipproof.studies import candidate
-from flipproof.studies.candidate import Candidate, Threat, baselines
+from flipproof.studies import candidate, tuning
+from flipproof.studies.candidate import Candidate, baselines
 from flipproof.studies.experiment import Experiment
 from flipproof.studies.search_space import space
-from flipproof.studies.tuning import Trial, TrialWork
+from flipproof.studies.threat import Threat
+from flipproof.studies.trial import Trial
 from support.certified_runs import run_command
 from support.command_line import Command, Outcome, write_graphs
 
@@ -104,15 +105,15 @@ def test_stopped_anywhere_it_ends_the_same(
     graphs: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     words = ("protect", "--data", graphs, "--radius", 1, *QUICK, "--quiet")
-    out, work, left = tmp_path / "stopped", TrialWork.__call__, iter(range(4))
+    out, work, left = tmp_path / "stopped", tuning.try_out, iter(range(4))
 
-    def stopped(self: TrialWork, trial: Trial) -> dict[str, Any]:
+    def stopped(experiment: Experiment, trial: Trial) -> dict[str, Any]:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        return work(self, trial)
+        return work(experiment, trial)
 
     with monkeypatch.context() as patched:
-        patched.setattr(TrialWork, "__call__", stopped)
+        patched.setattr(tuning, "try_out", stopped)
         assert command(*words, "--out", out).code == 130
     before = trials(out)
     assert len(before) == 4
@@ -145,7 +146,7 @@ def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) ->
     for path in (graphs, other):
         source = DataSource(str(path), test=0.25, validation=0.25)
         experiment = Experiment(source, Threat(radius=1), ladder=(2,)).prepared()
-        trials_of = [TrialWork(experiment)(Trial(one, 2)) for one in (*baselines(), *experiment.candidates)]
+        trials_of = [tuning.try_out(experiment, Trial(one, 2)) for one in (*baselines(), *experiment.candidates)]
         said.append([{key: value for key, value in one.items() if "seconds" not in key} for one in trials_of])
     assert said[0] == said[1]
 
@@ -195,7 +196,7 @@ def test_what_cannot_be_used_is_refused(
 def test_every_defence_proposes_settings_for_the_attack() -> None:
     graphs = topologies(16)
     proposed = {
-        name: [Candidate(kind, settings).title for settings in kind.candidates(graphs, 3)]
+        name: [Candidate(kind, settings).title for settings in kind.candidates(graphs, Threat(3))]
         for name in ("local", "voting", "edge-blind", "none")
         for kind in [space(name)]
     }
@@ -203,8 +204,8 @@ def test_every_defence_proposes_settings_for_the_attack() -> None:
     assert proposed["local"] == [*plain, *counting]
     assert proposed["voting"][:2] == ["voting 7", "voting 13"]
     assert proposed["edge-blind"] == []
-    both = space("local").candidates(graphs, (2, 1))
+    both = space("local").candidates(graphs, Threat(adds=2, removes=1))
     assert both[:2] == [{"budget": [2, 1]}, {"budget": [4, 2]}]
     assert both[2:] == [{**budget, "counts_only": True} for budget in both[:2]]
     labelled = Dataset([graph.replaced(node_features=np.eye(graph.num_nodes)[:, :3]) for graph in graphs])
-    assert [*space("local").candidates(labelled, 3)] == [{"budget": budget} for budget in (3, 4, 7)]
+    assert [*space("local").candidates(labelled, Threat(3))] == [{"budget": budget} for budget in (3, 4, 7)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flipproof.studies.benchmark_jobs import Job, JobWork, finished_jobs, jobs_of
 from scipy import stats
 
 import flipproof as fp
@@ -20,7 +21,6 @@ from flipproof.cli import choosing_commands
 from flipproof.report.content import ATTACKERS, RADII
 from flipproof.runs.run_folder import StudySettings, open_run, written_run
 from flipproof.studies.benchmark_config import Protocol, Row, read_protocols
-from flipproof.studies.benchmark_jobs import Job, JobWork, finished_jobs, jobs_of
 from flipproof.studies.standings import DataStandings, Measured, RowStanding
 from support.command_line import Command
 

@@ -12,9 +12,11 @@ import pytest
 from flipproof.datasets import folder
 from flipproof.datasets.sources import DataSource
 from flipproof.runs.run_folder import StudySettings, open_run
-from flipproof.studies.candidate import Threat, named_candidates
+from flipproof.studies.candidate import named_candidate
+from flipproof.studies.estimator import next_commands
 from flipproof.studies.experiment import Experiment
-from flipproof.studies.protection import Final, next_commands
+from flipproof.studies.threat import Threat
+from flipproof.studies.trial import Trial
 from flipproof.studies.tuning import training_command
 from support.command_line import Command, write_graphs
 
@@ -79,10 +81,10 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
 
 
 def test_the_commands_take_directed_graphs_as_they_were_taken(graphs: Path, tmp_path: Path, command: Command) -> None:
-    (candidate,) = named_candidates(["smoothing keep=0.9"])
+    candidate = named_candidate("smoothing keep=0.9")
     experiment = Experiment(DataSource(str(graphs), symmetrise=True), Threat(radius=1), (candidate,))
     typed = training_command(experiment, candidate, {}, tmp_path)
-    for train in (typed, next_commands(experiment, Final(candidate, 2, "model"), "degree")[0]):
+    for train in (typed, next_commands(experiment, Trial(candidate, 2, "model"), "degree")[0]):
         assert "--symmetrise" in shlex.split(train)
     described = command("describe", "--data", graphs, "--symmetrise")
     assert f"next: flipproof protect --data {graphs} --symmetrise --radius 1 --out protected" in described.out
@@ -106,7 +108,7 @@ def test_test_graphs_are_not_looked_at(graphs: Path) -> None:
 
 
 def test_other_objectives_are_tried_for_what_survives_the_first_rung() -> None:
-    (candidate,) = named_candidates(["smoothing keep=0.9"])
+    candidate = named_candidate("smoothing keep=0.9")
     others = candidate.variants()
     assert [other.title for other in others] == ["keep 0.9 majority copies 16", "keep 0.9 attacked copies 4"]
     assert [other.training["objective"] for other in others] == ["majority", "attacked"]
@@ -166,11 +168,11 @@ def test_what_cannot_be_used_is_refused(
     ],
 )
 def test_ways_of_training_are_candidates_by_name_and_by_default(text: str, title: str, setting: dict[str, int]) -> None:
-    (named,) = named_candidates([text])
+    named = named_candidate(text)
     assert named.title == title
     key, value = list(setting.items())[1]
     assert named.training[key] == value
     assert setting.items() <= named.arguments.items()
-    assert named_candidates([text.replace("true", "false")])[0].title == title.replace(" counts", "")
+    assert named_candidate(text.replace("true", "false")).title == title.replace(" counts", "")
     offered = Experiment(DataSource("topologies:48", validation=0.2), Threat(radius=1)).prepared().candidates
     assert title in [candidate.title for candidate in offered]

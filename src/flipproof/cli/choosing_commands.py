@@ -12,7 +12,6 @@ from typing import Any
 
 from flipproof.checks import checked_seconds
 from flipproof.cli.options import (
-    ClusterOptions,
     DataOptions,
     Defended,
     FeatureChoice,
@@ -24,17 +23,17 @@ from flipproof.cli.options import (
     data_option,
     narrow_table,
 )
-from flipproof.errors import InputError
 from flipproof.fields import option
-from flipproof.progress import note
 from flipproof.report.content import RADII
 from flipproof.report.wording import LINE
-from flipproof.studies import protection, tuning
-from flipproof.studies.benchmark_config import Protocol, read_protocols
-from flipproof.studies.benchmark_jobs import LIMIT, Job, finished_jobs
-from flipproof.studies.candidate import Threat, check_networks, compared_defences, named_candidates
+from flipproof.studies import estimator, tuning
+from flipproof.studies.benchmark import finished_jobs
+from flipproof.studies.benchmark_config import read_protocols
+from flipproof.studies.candidate import check_networks, compared_defences, named_candidate
+from flipproof.studies.estimator import RobustGraphClassifier
 from flipproof.studies.experiment import Experiment, ladder_of
-from flipproof.studies.standings import DataStandings, standings, write_benchmark
+from flipproof.studies.standings import Standing, results_table, standings, write_benchmark
+from flipproof.studies.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +43,13 @@ class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, F
     radius: int | None = option("Number of flips of any kind to withstand.", None, least=0)
     adds: int | None = option("Number of additions to withstand, together with --removes.", None, least=0)
     removes: int | None = option("Number of removals to withstand, together with --adds.", None, least=0)
+    changes: int = option("Number of changed node labels, or bits, to withstand beside --radius.", 0, least=0)
     validation: float = data_option("Share of the graphs on which the choice is made.", 0.2)
 
     @property
     def threat(self) -> Threat:
         """The attack to withstand."""
-        return Threat(self.radius, self.adds, self.removes)
+        return Threat(self.radius, self.adds, self.removes, self.changes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,19 +60,21 @@ class ProtectOptions(_ThreatOptions):
 
 def protect(options: ProtectOptions) -> Result:
     """Search, train and certify; what was chosen and what it is worth."""
-    seconds, ladder = checked_seconds(options.time, "--time"), ladder_of(options.epochs)
-    experiment = Experiment(options.source, options.threat, ladder=ladder, features=options.features)
-    protected = protection.protect(
-        experiment.prepared(quiet=options.silent),
-        options.out,
-        seconds=seconds,
-        workers=options.workers,
-        quiet=options.silent,
+    checked_seconds(options.time, "--time")
+    robust = RobustGraphClassifier(
+        radius=options.threat.flips,
+        changes=options.changes,
+        time=options.time,
+        features=options.features,
+        epochs=options.epochs,
+        workers=options.workers or 0,
+        progress=not options.silent,
     )
+    protected = estimator.protect(robust, options.source, options.out)
     return Result(protected.summary, _protected(protected))
 
 
-def _protected(protected: protection.Protection) -> Iterator[Any]:
+def _protected(protected: estimator.Protection) -> Iterator[Any]:
     told = protected.summary
     yield protected.sentence
     title = f"Share of {told['test_graphs']} test graphs that are right, with 95% intervals"
@@ -101,7 +103,7 @@ def tune(options: TuneOptions) -> Result:
     experiment = Experiment(
         options.source,
         options.threat,
-        named_candidates(options.candidate or []),
+        tuple(dict.fromkeys(map(named_candidate, options.candidate or []))),
         ladder_of(training.pop("epochs")),
         options.features,
         training,
@@ -120,56 +122,29 @@ def _shown(choice: tuning.Choice) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchmarkOptions(ClusterOptions, FolderOptions):
+class BenchmarkOptions(OutputOptions, WorkerOptions, FolderOptions):
     config: Path = option("A TOML file of data sets and methods.", argument="CONFIG")
     root: str | None = option("Folder of the TU data sets.", None)
-    data: list[str] | None = option("Run this data set now; give it several times.", None, panel="Part")
-    method: list[str] | None = option("Run this method now; give it several times.", None, panel="Part")
-    fold: list[int] | None = option("Run this fold now; give it several times.", None, panel="Part")
+    page: Path | None = option(
+        "Page of results to write, with CSV, LaTeX and figures beside it; by default results.md in --out.", None
+    )
 
 
-def benchmark(options: BenchmarkOptions) -> Result | int:
-    """Run what is missing, write results, page and figures of all that is finished."""
+def benchmark(options: BenchmarkOptions) -> Result:
+    """Run what is missing, and write the page of results."""
     protocols = read_protocols(options.config, root=options.root)
-    _refuse_unknown(options, protocols)
-
-    def wanted(job: Job) -> bool:
-        return (
-            (not options.data or job.data in options.data)
-            and (not options.method or job.row in options.method)
-            and (options.fold is None or job.fold in options.fold or job.row == LIMIT)
-        )
-
-    with options.cluster() as engine:
-        finished = finished_jobs(
-            protocols, options.out, wanted=wanted, workers=options.workers, engine=engine, quiet=options.silent
-        )
+    finished = finished_jobs(protocols, options.out, workers=options.workers, quiet=options.silent)
     results = standings(protocols, finished)
-    if not results:
-        note("no edge-blind line is finished yet, so there is nothing to compare with", quiet=options.quiet)
-        return 0
     command = f"flipproof benchmark {options.config.as_posix()}{' --root DATA' * bool(options.root)} --out DIR"
-    paths = write_benchmark(results, options.out, command=command)
-    summary = {"run": str(options.out), "results": json.loads(paths[1].read_text())}
-    return Result(summary, _overview(results, paths))
+    paths = write_benchmark(results, options.out, options.page or options.out / "results.md", command=command)
+    records = json.loads(results_table(results).to_json(orient="records"))
+    return Result({"run": str(options.out), "results": records}, _overview(results, paths))
 
 
-def _refuse_unknown(options: BenchmarkOptions, protocols: Sequence[Protocol]) -> None:
-    known: dict[str, list[Any]] = {
-        "data": [protocol.name for protocol in protocols],
-        "method": list(dict.fromkeys(row.name for protocol in protocols for row in protocol.rows)),
-        "fold": sorted({number for protocol in protocols for number in protocol.folds}),
-    }
-    for name, values in known.items():
-        for value in getattr(options, name) or ():
-            if value not in values:
-                shown = ", ".join(map(str, values))
-                raise InputError(f"--{name} must be in the config, which has {shown}; got {value} (or leave it out)")
-
-
-def _overview(results: Sequence[DataStandings], paths: Sequence[Path]) -> Iterator[Any]:
+def _overview(results: Sequence[Standing], paths: Sequence[Path]) -> Iterator[Any]:
     rows: list[list[Any]] = [["data", LINE, *(f"r = {r}" for r in RADII)]]
-    rows += [[data.title, data.line.accuracy(0), *(data.best(r).accuracy(r) for r in RADII)] for data in results]
+    for data in results:
+        best = (max((one.accuracy(r) for one in data.methods), key=lambda measured: measured.mean) for r in RADII)
+        rows.append([data.title, data.line.accuracy(0), *best])
     yield narrow_table(rows, title="Best certified accuracy, with 95% intervals", texts=1)
-    yield from (f"{data.title}: {data.collapsed}" for data in results if data.collapsed)
     yield from ("written:", *(f"  {path}" for path in paths))

@@ -44,7 +44,8 @@ def _noise_effect(settings: Settings, graphs: Dataset) -> str:
 
 
 def _voting_title(settings: Settings) -> str:
-    return f"voting {settings['groups']}" + (f" flips {settings['flips']}" if settings.get("flips") else "")
+    more = (f" {name.replace('_', ' ')} {settings[name]}" for name in ("feature_groups", "flips") if settings.get(name))
+    return f"voting {settings['groups']}" + "".join(more)
 
 
 def _local_title(settings: Settings) -> str:

@@ -7,9 +7,7 @@ choose.
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 import tomllib
 from functools import cached_property
 from pathlib import Path
@@ -32,18 +30,6 @@ def _once(values: list[Item]) -> list[Item]:
     if any(value in values[:place] for place, value in enumerate(values)):
         raise ValueError("must hold nothing twice")
     return values
-
-
-def _imported(names: list[str]) -> list[str]:
-    """Import the modules that register further defences, from the folder in which the command runs."""
-    sys.path.insert(0, str(Path.cwd()))
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            what = f"importing {name} failed with {type(error).__name__}: {error}"
-            raise InputError(f"{what} (run it from the folder that holds it)") from error
-    return names
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -87,11 +73,6 @@ class Row(_Table):
     @property
     def names(self) -> list[str]:
         return [self.name, *self.readings.values()]
-
-    def to_dict(self) -> Values:
-        """Plain JSON."""
-        settings = [dict(candidate.settings) for candidate in self.candidates]
-        return {**self.model_dump(exclude={"data"}), "settings": settings}
 
 
 class _Shared(_Table):
@@ -163,14 +144,13 @@ class Protocol(_Shared):
             published=None if self.splits is None else Path(self.splits) / self.folds_file,
         )
 
-    def to_dict(self) -> Values:
-        """What is asked for as plain JSON; where the graphs are stored makes no difference."""
-        stated = self.model_dump(exclude={"name", "root", "download", "splits", "training", "asked", "rows"})
-        return {**stated, **self.training, **self.asked, "rows": {row.name: row.to_dict() for row in self.rows}}
+    def asked_for(self, row: Row) -> Values:
+        """What a result depends on beside the graphs, as plain JSON; where these are stored makes no difference."""
+        alike = {"name", "root", "download", "splits", "folds", "limit", "rows"}
+        return {**self.model_dump(exclude=alike), "row": row.model_dump(exclude={"data"})}
 
 
 class _File(_Shared):
-    plugins: Annotated[Once[Text], AfterValidator(_imported)] = []  # first: they register what rows name
     row: Annotated[list[Row], Field(min_length=1)]
     data: Annotated[list[Values], Field(min_length=1)]
 
@@ -182,7 +162,7 @@ def read_protocols(path: Path, *, root: str | None = None) -> list[Protocol]:
     except FileNotFoundError:
         raise InputError(f"there is no config file {path} (give the path of a TOML file)") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
-        raise InputError(f"{path} is not a TOML file: {error} (compare benchmarks/quick.toml)") from error
+        raise InputError(f"{path} is not a TOML file: {error} (compare benchmarks/full.toml)") from error
     try:
         return _protocols(content, path.parent, {} if root is None else {"root": root})
     except InputError as error:
@@ -230,6 +210,6 @@ def _validated(model: type[Model], content: Values, where: str) -> Model:
             known = Row.model_fields if mistake["loc"][0] == "row" else model.model_fields
             raise InputError(f"{key} is not a key of a benchmark ({hint(str(mistake['loc'][-1]), known)})") from None
         if mistake["type"] == "missing":
-            raise InputError(f"{key} is needed, and not there (compare benchmarks/quick.toml)") from None
+            raise InputError(f"{key} is needed, and not there (compare benchmarks/full.toml)") from None
         expected = re.sub(r"^(Value error, |\w+ should )| after validation, not \d+$", "", mistake["msg"])
         raise InputError(f"{key} must {expected.removeprefix('must ')}; got {mistake['input']!r}") from None

@@ -2,61 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.metrics import withstands
 from flipproof.defences import defence_names
-from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
-from flipproof.graphs import Graph
 from flipproof.studies.search_space import Space, default_features, fit_edge_blind, hint, space, spaces
+from flipproof.studies.threat import Threat
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
-
-
-@dataclass(frozen=True)
-class Threat:
-    """The attack to withstand: any flips within a radius, or additions together with removals."""
-
-    radius: int | None = None
-    adds: int | None = None
-    removes: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.adds is not None or self.removes is not None) == (self.radius is not None):
-            raise InputError(
-                "say which attack is to be withstood: either --radius (any flips), or --adds and --removes (for instance "
-                "--radius 2)"
-            )
-
-    @property
-    def flips(self) -> int | tuple[int, int]:
-        """The number of flips of any kind, or (additions, removals)."""
-        return (self.adds or 0, self.removes or 0) if self.radius is None else self.radius
-
-    @property
-    def words(self) -> str:
-        return f"{self} withstood"
-
-    def __str__(self) -> str:
-        both = [(self.adds, "addition"), (self.removes, "removal")]
-        named = both if self.radius is None else [(self.radius, "flip")]
-        return " and ".join(f"{number or 0} {word}{'s' * (number != 1)}" for number, word in named)
-
-    def withstood(self, certificate: Certificate, graph: Graph) -> bool:
-        """Whether a certificate covers the attack."""
-        if self.radius is not None:
-            return certificate.radius >= self.radius
-        return withstands(certificate, graph, adds=self.adds or 0, removes=self.removes or 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,18 +27,6 @@ class Learned:
     accuracy: float
     in_features: int = 0
     num_classes: int | None = None  # by default those that the model says it has
-
-
-@dataclass(frozen=True, eq=False)
-class Certified:
-    """Certificates of graphs, by name: "" for the certificate asked for, otherwise another reading of the same evidence.
-
-    ``calls`` are model calls per graph, ``seconds`` computing time of asking and of reading, for all graphs together.
-    """
-
-    certificates: Mapping[str, list[Certificate]]
-    calls: float
-    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -132,10 +78,15 @@ class Candidate:
         """What every graph is asked: the values that are known, and the command line's defaults for the others."""
         return self.defence.request(self.known(sampling), graphs=graphs)
 
-    def features(self, name: str | None, graphs: Dataset) -> Any:
-        """The hook of the named node features; of the default ones, if none are named or the defence rules these out."""
+    def features(self, name: str | None, graphs: Dataset, threat: Threat | None = None) -> Any:
+        """The hook of the named node features; of the default ones, if none are named or the defence rules these out.
+
+        The line to beat sees nothing that the attacker can change.
+        """
         from flipproof.models.loading import load_features
 
+        if threat is not None and threat.changes and self.defence.edge_blind:
+            return load_features("constant")
         hook = None if name is None else load_features(name)
         if hook is None or (self.defence.edge_free_features and hook.reads_edges):
             return load_features(default_features(self.defence.name, graphs))
@@ -176,38 +127,15 @@ class Candidate:
     def defended(self, model: Any, features: Any, **wrapped: Any) -> DefendedClassifier:
         return DefendedClassifier(model, from_plain(self.defence.kind, self.settings), features=features, **wrapped)
 
-    def certify(
-        self, learned: Learned, graphs: Sequence[Graph], sampling: Mapping[str, Any], readings: Sequence[str] = ()
-    ) -> Certified:
-        """Certificates of graphs; those of other ``readings`` too. Node features must have been judged before."""
-        classes = learned.num_classes
-        defence = self.defended(learned.model, learned.features, num_classes=classes, trust_features=True)
-        question = self.question(sampling, graphs=len(graphs))
-        certificates: dict[str, dict[int, Certificate]] = {name: {} for name in ("", *readings)}
-        seconds, calls, started = {"ask": 0.0, "read": 0.0}, [], time.process_time()
-        defence.check(graphs)
-        for index, evidence, _ in ask_all(defence, question, dict(enumerate(graphs)), read=False):
-            answered = time.process_time()
-            own = question.read(evidence)
-            others = question.readings(evidence) if readings else {}
-            for name, by_graph in certificates.items():
-                by_graph[index] = others.get(name, own)
-            calls.append(evidence.calls)
-            seconds["ask"] += answered - started
-            started = time.process_time()
-            seconds["read"] += started - answered
-        ordered = {name: [by_graph[index] for index in range(len(graphs))] for name, by_graph in certificates.items()}
-        return Certified(ordered, float(np.mean(calls)), seconds)
-
     def may_withstand(self, threat: Threat, graphs: Dataset, sampling: Mapping[str, Any]) -> bool:
         """Whether a model that never changes its answer would be certified, on a small, usual or large graph."""
         ordered = sorted(graphs, key=lambda graph: graph.num_slots)
-        question = self.question(sampling, graphs=len(graphs))
-        for graph in dict.fromkeys((ordered[len(ordered) // 2], ordered[0], ordered[-1])):
-            best = from_plain(self.defence.kind, self.settings).best(graph, question, graphs.num_classes)
-            if best is None or threat.withstood(best, graph):
-                return True
-        return False
+        question, defence = (
+            self.question(sampling, graphs=len(graphs)),
+            from_plain(self.defence.kind, self.settings),
+        )
+        shown = dict.fromkeys((ordered[len(ordered) // 2], ordered[0], ordered[-1]))
+        return any(threat.reached(defence, question, graph, graphs.num_classes) for graph in shown)
 
 
 def compared_defences() -> list[Space]:
@@ -262,19 +190,15 @@ def check_sampling(sampling: dict[str, Any], candidate: Candidate | None = None)
     return sampling
 
 
-def named_candidates(texts: Sequence[str]) -> tuple[Candidate, ...]:
-    """The candidates that a user names: a defence, then its settings.
-
-    >>> [candidate.title for candidate in named_candidates(["smoothing keep=0.9", "smoothing add=0.01 remove=0.3"])]
-    ['keep 0.9', 'add 0.01 remove 0.3']
-    """
-    return tuple({candidate.title: candidate for candidate in map(_from_text, texts)}.values())
-
-
 _FLAGS = {"true": True, "false": False}
 
 
-def _from_text(text: str) -> Candidate:
+def named_candidate(text: str) -> Candidate:
+    """The candidate that a user names: a defence, then its settings.
+
+    >>> named_candidate("smoothing add=0.01 remove=0.3").title
+    'add 0.01 remove 0.3'
+    """
     name, *pairs = text.split() or [""]
     defence = space(name)
     if defence.baseline:

@@ -1,6 +1,6 @@
 """The shortest way in Python: an estimator that chooses a defence, trains it, and answers with certificates.
 
-``flipproof protect`` is the same search, with folders.
+``flipproof protect`` is this estimator, with folders.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,9 +21,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.metrics import certified_accuracy
+from flipproof.certificates.metrics import certified_accuracy, shown_share
 from flipproof.checks import checked_count, checked_seconds, checked_seed
-from flipproof.datasets import Dataset
+from flipproof.datasets import Dataset, split
 from flipproof.datasets.dataset import UNNAMED
 from flipproof.datasets.sources import DataSource, fingerprint
 from flipproof.defences.defence import DefendedClassifier
@@ -31,15 +31,17 @@ from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.files import write_json
 from flipproof.graphs import Graph, as_graphs
-from flipproof.studies import protection
-from flipproof.studies.candidate import Candidate, Threat, compared_defences, named_candidates
+from flipproof.models.loading import load_model
+from flipproof.progress import note
+from flipproof.report.templates import rendered
+from flipproof.studies import fitting
+from flipproof.studies.candidate import Candidate, compared_defences, named_candidate
 from flipproof.studies.experiment import Experiment, ladder_of
-from flipproof.studies.tuning import TrialResult, edge_blind
+from flipproof.studies.threat import Threat
+from flipproof.studies.trial import Trial
+from flipproof.studies.tuning import training_command, typed_command
 
-if TYPE_CHECKING:
-    import pandas
-
-_ESTIMATOR = "estimator.json"
+_ESTIMATOR, _SUMMARY = "estimator.json", "protect.json"  # what save and flipproof protect leave
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,6 @@ class GivenGraphs(DataSource):
         return self.graphs
 
     def split(self, graphs: Dataset) -> Any:
-        from flipproof.datasets.splits import split
-
         return split(graphs, test=0, validation=self.validation, seed=self.split_seed)
 
     def metadata(self, graphs: Dataset) -> dict[str, Any]:
@@ -69,6 +69,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     Args:
         radius: Number of edge flips that the answers are to withstand; ``(additions, removals)`` for both separately.
+        changes: Number of changed node labels (or bits, of binary node features) that they are to withstand beside the flips.
         time: Time for search and training: ``"90s"``, ``"10m"``, ``"2h"`` or seconds. Half of it is for the search; what is under
             way is not cut short.
         defence: ``smoothing``, ``voting`` or ``local`` to search among settings of this one alone; or one candidate with
@@ -90,13 +91,15 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         defence_: The chosen defence and its settings, in words.
         classifier_: The defended classifier.
         trials_: A data frame: what was tried, and how many validation graphs it got right under attack.
-        edge_blind_: The share of validation graphs that a classifier which ignores edges gets right: the line to beat.
+        edge_blind_: The share of validation graphs that a classifier which ignores edges (with ``changes``, node features too)
+            gets right: the line to beat.
     """
 
     def __init__(
         self,
         *,
         radius: int | tuple[int, int] = 1,
+        changes: int = 0,
         time: str | float = "10m",
         defence: str | None = None,
         model: Callable[..., Any] | None = None,
@@ -110,6 +113,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         progress: bool = False,
     ) -> None:
         self.radius = radius
+        self.changes = changes
         self.time = time
         self.defence = defence
         self.model = model
@@ -129,35 +133,17 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             graphs: Graphs in any form that the library accepts: PyG ``Data``, networkx, adjacency matrices, :class:`Graph`.
             labels: One per graph, numbers or texts; by default those that the graphs have.
         """
-        seconds, threat = checked_seconds(self.time), self._threat()
+        self._threat()
+        checked_seconds(self.time)  # what cannot be meant is refused before any work
         members = as_graphs(graphs)
         classes, known = np.unique(_labels(members, labels), return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"at least two classes are needed; got {classes.tolist()} (check the labels)")
         data = Dataset(_with_labels(members, known), class_names=map(str, classes))
-        source = GivenGraphs(
-            "graphs",
-            split_seed=checked_seed(self.seed),
-            validation=self.validation,
-            graphs=data,
-            sha256=fingerprint(data),
-        )
-        experiment = Experiment(
-            source, threat, self._candidates(data, threat), ladder_of(self.epochs), self.features, factory=self.model
-        )
-        folder = self._new_folder()
-        fitted = protection.fit(
-            experiment.prepared(quiet=not self.progress),
-            folder,
-            seconds=seconds,
-            workers=1 if self.workers is None else self.workers,
-            quiet=not self.progress,
-        )
+        seed, sha256 = checked_seed(self.seed), fingerprint(data)
+        source = GivenGraphs("graphs", split_seed=seed, validation=self.validation, graphs=data, sha256=sha256)
+        self._fit(self._experiment(source), self._new_folder())
         self.classes_ = classes
-        self.trials_ = _table(fitted.results)
-        self.defence_ = fitted.finals[0].candidate.title
-        self.edge_blind_ = edge_blind(fitted.results).score
-        self.classifier_ = self._chosen()
         return self
 
     def _new_folder(self) -> Path:
@@ -165,9 +151,6 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self._folder = Path(tempfile.mkdtemp(prefix="flipproof"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return self._folder
-
-    def _chosen(self) -> DefendedClassifier:
-        return next(iter(protection.classifiers_in(self._folder, self.model)[1].values()))
 
     def predict(self, graphs: Iterable[Any]) -> NDArray[Any]:
         """The label of each graph. Where the classifier abstains it is ``None``, and the array has the type ``object``."""
@@ -189,12 +172,9 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def score(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> float:
         """Certified accuracy at ``radius``: the share of graphs that are right by the labels, and stay right under the attack."""
         members, known = self._judged(graphs, labels)
-        threat, certificates = self._threat(), self.certify(members)
-        right = [
-            certificate.label == label and threat.withstood(certificate, graph)
-            for certificate, label, graph in zip(certificates, known, members, strict=True)
-        ]
-        return float(np.mean(right))
+        threat, judged = self._threat(), _with_labels(members, known)
+        certified = zip(self.certify(members), judged, strict=True)
+        return float(np.mean([threat.right(self._fitted(), *pair) for pair in certified]))
 
     def certified_accuracy(
         self, graphs: Iterable[Any], labels: ArrayLike | None = None, radii: Iterable[int] = range(17)
@@ -218,17 +198,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         members, known = self._judged(graphs, labels)
         data = Dataset(_with_labels(members, known), class_names=map(str, self.classes_), name=name)
-        protection.measure(
-            self._folder,
-            Path(path),
-            self._threat(),
-            data,
-            range(len(data)),
-            factory=self.model,
-            question=self._question,
-            workers=1 if self.workers is None else self.workers,
-            quiet=not self.progress,
-        )
+        self._measured(self._folder, Path(path), data, range(len(data)))
         return Path(path) / "report.html"
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -260,21 +230,56 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         made.classes_, made.trials_ = np.array(stored["classes"]), pandas.DataFrame(stored["trials"])
         made.defence_, made.edge_blind_ = stored["defence"], stored["edge_blind"]
         shutil.copytree(path, made._new_folder(), dirs_exist_ok=True)
-        made.classifier_ = made._chosen()
+        made.classifier_ = _first(made._folder, model)
         return made
 
     @property
     def _question(self) -> dict[str, Any]:
         """What certification takes."""
-        return {"samples": self.samples, "alpha": self.alpha, "seed": self.seed}
+        return {"samples": self.samples, "alpha": self.alpha, "seed": self.seed, **self._threat().request}
 
     def _threat(self) -> Threat:
+        changes = checked_count(self.changes, "changes", 0, "for instance 1")
         if isinstance(self.radius, Sequence) and not isinstance(self.radius, str) and len(self.radius) == 2:
             adds, removes = (checked_count(part, "radius", 0, "for instance (2, 1)") for part in self.radius)
-            return Threat(adds=adds, removes=removes)
-        return Threat(checked_count(self.radius, "radius", 0, "for instance 3, or (additions, removals)"))
+            return Threat(adds=adds, removes=removes, changes=changes)
+        radius = checked_count(self.radius, "radius", 0, "for instance 3, or (additions, removals)")
+        return Threat(radius, changes=changes)
 
-    def _candidates(self, data: Dataset, threat: Threat) -> tuple[Candidate, ...]:
+    def _experiment(self, source: DataSource) -> Experiment:
+        """What is searched, prepared."""
+        epochs = checked_count(self.epochs, "epochs", 1, "for instance 200")
+        plain = Experiment(source, self._threat(), (), ladder_of(epochs), self.features, factory=self.model)
+        experiment = replace(plain, candidates=self._candidates(plain))
+        return experiment.prepared(quiet=not self.progress)
+
+    def _fit(self, experiment: Experiment, folder: Path) -> fitting.Fitted:
+        """Search and train, with what is kept in the folder."""
+        seconds, workers = checked_seconds(self.time), 1 if self.workers is None else self.workers
+        fitted = fitting.fit(experiment, folder, seconds=seconds, workers=workers, quiet=not self.progress)
+        self.trials_, self.edge_blind_ = fitted.results.table(), fitted.results.line.score
+        self.defence_ = fitted.finals[0].candidate.title
+        self.classifier_ = _first(folder, self.model)
+        return fitted
+
+    def _measured(
+        self, folder: Path, out: Path, data: Dataset, indices: Sequence[int], split_seed: int = 0
+    ) -> dict[str, Any]:
+        """Certify graphs with what is in the folder, into a run folder with a report; what they say, as plain JSON."""
+        return fitting.measure(
+            folder,
+            out,
+            self._threat(),
+            data,
+            indices,
+            factory=self.model,
+            question=self._question,
+            split_seed=split_seed,
+            workers=1 if self.workers is None else self.workers,
+            quiet=not self.progress,
+        )
+
+    def _candidates(self, experiment: Experiment) -> tuple[Candidate, ...]:
         """Those that may win; none for all that defences propose."""
         kinds = compared_defences()
         if self.defence is None and self.model is None:
@@ -285,7 +290,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 known = ", ".join(kind.name for kind in kinds)
                 raise InputError(f"defence must be one of {known}; got {self.defence!r} (None tries them all)")
             if name != self.defence:
-                return named_candidates([self.defence])
+                return (named_candidate(self.defence),)
             kinds = [kind for kind in kinds if kind.name == name]
         if self.model is not None:
             if not callable(self.model):
@@ -293,7 +298,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             kinds = [kind for kind in kinds if kind.network is None]
             if not kinds:
                 raise InputError(f"defence {self.defence} brings its own network (leave model or defence out)")
-        return tuple(Candidate(kind, one) for kind in kinds for one in kind.candidates(data, threat.flips))
+        train, threat = experiment.parts.train, experiment.threat
+        return tuple(Candidate(kind, one) for kind in kinds for one in kind.candidates(train, threat))
 
     def _judged(self, graphs: Iterable[Any], labels: ArrayLike | None) -> tuple[list[Graph], NDArray[np.int64]]:
         """Graphs, and the positions of their labels in ``classes_``."""
@@ -327,8 +333,8 @@ def load(
     folder = Path(path)
     if (folder / _ESTIMATOR).is_file():
         return RobustGraphClassifier.load(folder, model=model)
-    protected = (folder / protection.SUMMARY).is_file()
-    return DefendedClassifier.load(folder / protection.MODEL if protected else folder, model=model)
+    protected = (folder / _SUMMARY).is_file()
+    return DefendedClassifier.load(folder / fitting.MODEL if protected else folder, model=model)
 
 
 def _labels(graphs: Sequence[Graph], labels: ArrayLike | None) -> NDArray[Any]:
@@ -350,10 +356,72 @@ def _with_labels(graphs: Sequence[Graph], labels: NDArray[np.int64]) -> list[Gra
     return [graph.replaced(label=int(label)) for graph, label in zip(graphs, labels, strict=True)]
 
 
-def _table(results: Sequence[TrialResult]) -> pandas.DataFrame:
-    """The trials, the best first."""
-    import pandas
+def _first(folder: Path, factory: Callable[..., Any] | None) -> DefendedClassifier:
+    """The chosen classifier."""
+    return next(iter(fitting.classifiers_in(folder, factory)[1].values()))
 
-    columns = ("model", "defence", "epochs", "accuracy", "certified_accuracy", "average_radius", "seconds_train")
-    ordered = sorted(results, key=lambda one: one.rank, reverse=True)
-    return pandas.DataFrame([{name: one.content[name] for name in columns} for one in ordered])
+
+# ---- flipproof protect -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Protection:
+    """What came out: as plain JSON, in a sentence, and as a table of shares of test graphs."""
+
+    summary: dict[str, Any]
+    sentence: str
+    table: list[list[str]]
+
+
+def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> Protection:
+    """Fit an estimator to all but the test graphs of a data set, then certify the test graphs, and report."""
+    experiment = robust._experiment(source)
+    parts, threat = experiment.parts, robust._threat()
+    sizes = map(len, (parts.train, parts.validation, parts.test))
+    said = "{} graphs to train on, {} to choose with, {} kept for the end".format(*sizes)
+    note(said, quiet=not robust.progress)
+    fitted = robust._fit(experiment, folder)
+    tested = fitting.final_source(experiment).split(parts.dataset).test_indices.tolist()
+    measured = robust._measured(folder, folder / "run", parts.dataset, tested, source.split_seed)
+    final, best, line, model = fitted.finals[0], fitted.results.chosen, fitted.results.line, folder / fitting.MODEL
+    chosen = final.candidate
+    summary: dict[str, Any] = {
+        "defence": chosen.defence.name,
+        "settings": {**chosen.settings, **chosen.recipe, **final.training},
+        **measured,
+        "validation": {"graphs": len(best.graphs), "chosen": best.score, "edge_blind": line.score},
+        "trials": [result.summary() for result in fitted.results.all],
+        "model": str(model),
+        "run": str(folder / "run"),
+        "report": str(folder / "run" / "report.html"),
+        "next": next_commands(experiment, final, load_model(str(model)).features(None)),
+        "predict": f'flipproof.load("{model}").certify(graph)',
+        "predict_command": f"{typed_command('predict', {'model': model})} FILE...",
+    }
+    write_json(folder / _SUMMARY, summary)
+    words = rendered("protection.txt", **summary, title=chosen.title, blind=chosen.defence.edge_blind, line=threat.line)
+    total = summary["test_graphs"]
+    share = {
+        key: shown_share(summary[key] * total, total) for key in ("accuracy", "withstood", "edge_blind", "undefended")
+    }
+    own = [chosen.title, share["accuracy"], share["withstood"]]
+    table = [
+        ["classifier", "not attacked", summary["target"]],
+        *([] if chosen.defence.edge_blind else [own]),
+        [threat.line, share["edge_blind"], share["edge_blind"]],
+        ["without a defence", share["undefended"], "not known"],
+    ]
+    return Protection(summary, " ".join(words.split()), table)
+
+
+def next_commands(experiment: Experiment, final: Trial, features: str | None) -> list[str]:
+    """The commands that make the same model and certificates without the search; none where options cannot say it."""
+    candidate = final.candidate
+    if any(isinstance(value, (list, tuple)) for value in candidate.arguments.values()):
+        return []
+    network = {"features": features} | ({"model": candidate.defence.name} if candidate.defence.edge_blind else {})
+    asked = {} if experiment.threat is None else candidate.known(experiment.threat.request)
+    return [
+        training_command(experiment, candidate, {**network, **final.training}, "MODEL"),
+        typed_command("certify", {"model": "MODEL", **asked, "out": "RUN"}),
+    ]

@@ -7,6 +7,7 @@ experiment over data sets and folds.
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
@@ -14,21 +15,28 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from flipproof import __version__
+from flipproof.certificates.metrics import right_radii, shares
 from flipproof.datasets import Dataset, Split
 from flipproof.datasets.sources import DataSource, fingerprint
 from flipproof.datasets.splits import FOLDS, drawn, folds, read_folds
+from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import DefendedClassifier, described
-from flipproof.engines import Engine, Processes, ThisProcess, cores
+from flipproof.engines import Processes, ThisProcess, cores
 from flipproof.errors import InputError
 from flipproof.fields import to_plain
 from flipproof.graphs import Graph
 from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note, progress
+from flipproof.report.content import ATTACKERS, RADII
 from flipproof.runs.certifying import model_paths
 from flipproof.runs.run_folder import CertifySettings
-from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, compared_defences, on_networks
+from flipproof.studies.candidate import Candidate, Learned, baselines, compared_defences, on_networks
 from flipproof.studies.search_space import hint
+from flipproof.studies.threat import Threat
+from flipproof.studies.trial import Trial, TrialResult
 
 Piece = TypeVar("Piece", bound=Any)
 """A piece of a study with a name, small enough to be sent to a process."""
@@ -40,20 +48,19 @@ def run_jobs(
     work: Callable[[Piece], Any],
     *,
     ready: Iterable[Piece] | None = None,
-    engine: Engine | None = None,
     workers: int | None,
     quiet: bool,
     unit: str = "trainings",
 ) -> Iterator[tuple[Piece, Any]]:
-    """Every job with its result, as they are finished by ``workers`` processes (by default one per core), or on an engine.
+    """Every job with its result, as they are finished by ``workers`` processes, by default one per core.
 
     ``ready`` yields those that are to be done, asked for as workers become free; by default all.
     """
     count = max(1, min(workers or cores(), len(jobs)))
-    chosen: Engine = engine or (ThisProcess() if count == 1 else Processes(count, start="spawn"))
+    engine: Any = ThisProcess() if count == 1 else Processes(count, start="spawn")
     with (
         progress(what, len(jobs), unit=unit, quiet=quiet) as advance,
-        closing(chosen.run(work, jobs if ready is None else ready)) as results,  # type: ignore[type-var]
+        closing(engine.run(work, jobs if ready is None else ready)) as results,
     ):
         for done, (job, result) in enumerate(results, start=1):
             yield job, result
@@ -124,6 +131,11 @@ class Experiment:
     def validation(self) -> Dataset:
         return self.parts.dataset.subset(self.validation_indices)
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What certification takes."""
+        return {**self.sampling, **({} if self.threat is None else self.threat.request)}
+
     def prepared(self, networks: Sequence[str] = (), *, quiet: bool = True) -> Experiment:
         """The experiment with those candidates, its own or all that defences propose, that could withstand the threat."""
         assert self.threat is not None
@@ -133,17 +145,14 @@ class Experiment:
         if not self.validation_indices:
             raise InputError("--validation holds no graph (ask for a larger share)")
         graphs, threat = self.validation, self.threat
-        most = max((graph.num_slots for graph in graphs), default=0)
-        if threat.radius is not None and threat.radius > most:
-            pairs = f"{most} node pair{'s' * (most != 1)}"
-            raise InputError(f"no graph has room for {threat}: the largest one has {pairs} (ask for less)")
         data, train = self.parts.dataset, self.parts.train
+        threat.check(data, graphs.graphs)
         offered: Sequence[Candidate] = self.candidates or [
-            Candidate(kind, one) for kind in compared_defences() for one in kind.candidates(train, threat.flips)
+            Candidate(kind, one) for kind in compared_defences() for one in kind.candidates(train, threat)
         ]
-        hooks = [candidate.features(self.features, data) for candidate in (*baselines(), *offered)]
-        check_features(data, [*self.parts.train, *self.parts.validation], hooks)
-        reachable = [candidate for candidate in offered if candidate.may_withstand(threat, graphs, self.sampling)]
+        hooks = [self._features(candidate) for candidate in (*baselines(), *offered)]
+        check_features(data, [*train, *self.parts.validation], hooks)
+        reachable = [candidate for candidate in offered if candidate.may_withstand(threat, graphs, self.asked)]
         if offered and not reachable:
             raise InputError(
                 f"no candidate can be certified against {threat} with these settings, even if the model never changes its "
@@ -153,15 +162,72 @@ class Experiment:
             note(f"{threat} out of reach with these settings, hence left out: {left_out}", quiet=quiet)
         return replace(self, candidates=tuple(on_networks(reachable, networks)))
 
-    def learn(self, candidate: Candidate, graphs: Dataset | None = None, **training: Any) -> Learned:
-        """What a candidate learns, by default from the training graphs; ``training`` takes precedence over the experiment's."""
-        return candidate.learn(
-            self.parts.train if graphs is None else graphs,
-            features=candidate.features(self.features, self.parts.dataset),
+    def _features(self, candidate: Candidate) -> Any:
+        return candidate.features(self.features, self.parts.dataset, self.threat)
+
+    def learn(self, trial: Trial, graphs: Dataset, **training: Any) -> Learned:
+        """What a trial learns from graphs; ``training`` takes precedence over the experiment's."""
+        return trial.candidate.learn(
+            graphs,
+            features=self._features(trial.candidate),
             seed=self.seed,
             network=self.network,
             factory=self.factory,
-            **{**self.training, **training},
+            **{**self.training, **trial.training, **training},
+        )
+
+    def tried(self, trial: Trial) -> tuple[Learned, TrialResult]:
+        """A trial on the training graphs, judged on the validation graphs."""
+        import flipproof.training  # noqa: F401  loading torch is no part of a trial's time
+
+        started = time.perf_counter()
+        learned = self.learn(trial, self.parts.train)
+        seconds = time.perf_counter() - started
+        return learned, self.judged(trial, learned, self.validation_indices, seconds=seconds)
+
+    def judged(
+        self,
+        trial: Trial,
+        learned: Learned,
+        indices: Sequence[int],
+        readings: Sequence[str] = (),
+        *,
+        seconds: float = 0.0,
+    ) -> TrialResult:
+        """What a candidate certifies of graphs, after ``seconds`` of training. Node features must have been judged before."""
+        graphs = {index: self.parts.dataset[index] for index in indices}
+        classifier = trial.candidate.defended(
+            learned.model, learned.features, num_classes=learned.num_classes, trust_features=True
+        )
+        question = trial.candidate.question(self.asked, graphs=len(graphs))
+        spent, calls, started = {"train": seconds, "ask": 0.0, "read": 0.0}, 0, time.perf_counter()
+        certificates: dict[str, dict[int, Any]] = {name: {} for name in ("", *readings)}
+        classifier.check(list(graphs.values()), question)
+        for index, evidence, _ in ask_all(classifier, question, graphs, read=False):
+            asked = time.perf_counter()
+            read = {"": question.read(evidence), **(question.readings(evidence) if readings else {})}
+            for name, by_graph in certificates.items():
+                by_graph[index] = read.get(name, read[""])
+            calls += evidence.calls
+            spent["ask"] += asked - started
+            started = time.perf_counter()
+            spent["read"] += started - asked
+        own = certificates[""]
+        certified = {
+            name: {column: [getattr(by_graph[index], column) for index in graphs] for column in ("label", *ATTACKERS)}
+            for name, by_graph in certificates.items()
+        }
+        labels = self.parts.dataset.labels[indices].tolist()
+        if self.threat is None:
+            right = right_radii(certified[""]["radius"], certified[""]["label"], labels)
+            score = float(shares(right, RADII).mean())
+        else:
+            score = float(
+                np.mean([self.threat.right(classifier, own[index], graph) for index, graph in graphs.items()])
+            )
+        spent = {name: round(value, 3) for name, value in spent.items()}
+        return TrialResult(
+            trial, list(graphs), labels, own[indices[0]].method, score, certified, calls / len(graphs), spent
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,6 +239,7 @@ class Experiment:
             "data_sha256": fingerprint(data),
             "split": [source.split_seed, source.test, source.validation],
             "attack": self.threat.flips,
+            "changes": self.threat.changes,
             "ladder": list(self.ladder),
             "features": self.features,
             "candidates": [candidate.title for candidate in (*baselines(), *self.candidates)],

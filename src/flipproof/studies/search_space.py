@@ -15,12 +15,12 @@ from flipproof.fields import Option, from_plain, options_of, to_plain
 from flipproof.noise import EdgeNoise, feature_noise_from
 from flipproof.noise.groups import EdgeGroups
 from flipproof.report.wording import title, wording
+from flipproof.studies.threat import Threat, feature_kind, few_changes
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
 
 Settings = dict[str, Any]
-Attack = int | tuple[int, int]
 
 _KEEPS = (0.8, 0.9, 0.95, 0.98)
 # edges added for each that is there, and the share removed. Where more than half of the edges are removed, a single added one is
@@ -28,6 +28,13 @@ _KEEPS = (0.8, 0.9, 0.95, 0.98)
 _PAIRS = ((0.3, 0.2), (0.05, 0.4), (0.01, 0.6), (0.01, 0.8))
 _GROUPS = (3, 10)
 _BUDGETS = (1, 3, 8)
+# keep probabilities of edges, each with noises on labels or bits
+_JOINT_KEEPS = (0.8, 0.9, 0.95)
+_FEATURE_NOISES: dict[str | None, tuple[dict[str, float], ...]] = {
+    "labels": ({"label_keep": 0.6}, {"label_keep": 0.8}),
+    "bits": ({"bit_add": 0.01, "bit_remove": 0.6}, {"bit_add": 0.2, "bit_remove": 0.2}),
+    None: (),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +48,7 @@ class Space:
     """
 
     kind: type[Defence]
-    proposed: Callable[[Dataset, Attack | None], list[Settings]] | None = None
+    proposed: Callable[[Dataset, Threat | None], list[Settings]] | None = None
     recipes: tuple[Settings, ...] = ()
     effort: int = 2
     efforts: tuple[tuple[str, Settings], ...] = (("", {}),)  # requests of which ``describe`` shows the reach, in words
@@ -92,11 +99,11 @@ class Space:
                 raise InputError(f"{key} is no setting of {self.name} ({hint(key, known)})")
         return self.checked(values)
 
-    def candidates(self, graphs: Dataset, attack: Attack | None = None) -> list[Settings]:
-        """Settings worth trying on such graphs, and against an attack: flips of any kind, or (additions, removals)."""
+    def candidates(self, graphs: Dataset, threat: Threat | None = None) -> list[Settings]:
+        """Settings worth trying on such graphs, and against an attack."""
         if self.baseline:
             return []
-        return [self.checked({})] if self.proposed is None else self.proposed(graphs, attack)
+        return [self.checked({})] if self.proposed is None else self.proposed(graphs, threat)
 
     def request(self, values: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: those of the values that the defence knows."""
@@ -109,35 +116,42 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
 
 
-def _noises(graphs: Dataset, attack: Attack | None) -> list[Settings]:
-    """Symmetric noises, and noises that add edges in proportion to the density."""
+def _noises(graphs: Dataset, threat: Threat | None) -> list[Settings]:
+    """Symmetric noises, and noises that add edges in proportion to the density; against changed features, on these too."""
+    smoothing = space("smoothing")
+    if threat is not None and threat.changes:
+        of_features = _FEATURE_NOISES[feature_kind(graphs)]
+        return [smoothing.checked({"keep": keep, **noise}) for keep in _JOINT_KEEPS for noise in of_features]
     edges = sum(graph.max_removes for graph in graphs)
     density = edges / max(1, edges + sum(graph.max_adds for graph in graphs))
     pairs = [{"add": float(f"{times * density:.2g}"), "remove": remove} for times, remove in _PAIRS]
-    smoothing = space("smoothing")
     noises = [smoothing.checked(values) for values in [*({"keep": keep} for keep in _KEEPS), *pairs]]
     # a pair can be one of the symmetric ones
     return list({smoothing.title(settings): settings for settings in noises}.values())
 
 
-def _groups(graphs: Dataset, attack: Attack | None) -> list[Settings]:
+def _groups(graphs: Dataset, threat: Threat | None) -> list[Settings]:
     """Plain votes; against an attack twice as many groups as flips, and more. Few groups where prices must carry it."""
-    numbers = _GROUPS
-    if attack is not None:
-        flips = sum(attack) if isinstance(attack, tuple) else attack
-        numbers = (2 * flips + 1, 4 * flips + 1)
-    plain: list[Settings] = [{"groups": number} for number in numbers if number > 1]
-    return [*plain, *({"groups": number, "flips": 1} for number in (1, _GROUPS[0]))]
+    flips = None if threat is None else threat.flips if isinstance(threat.flips, int) else sum(threat.flips)
+    if threat is not None and flips is not None and threat.changes:
+        numbers = ((4 * flips + 1, 4 * threat.changes + 1), (max(1, 8 * flips), 8 * threat.changes))
+        return [{"groups": groups, "feature_groups": of_features} for groups, of_features in numbers]
+    plain = _GROUPS if flips is None else (2 * flips + 1, 4 * flips + 1)
+    settings: list[Settings] = [{"groups": number} for number in plain if number > 1]
+    return [*settings, *({"groups": number, "flips": 1} for number in (1, _GROUPS[0]))]
 
 
-def _budgets(graphs: Dataset, attack: Attack | None) -> list[Settings]:
+def _budgets(graphs: Dataset, threat: Threat | None) -> list[Settings]:
     """Training for the attack, and for larger ones, which leaves a margin; without node features also without votes."""
+    if threat is not None and threat.changes and not few_changes(graphs, threat.changes):
+        return []
+    flips: Any = None if threat is None else threat.flips
     budgets: list[Any] = list(_BUDGETS)
-    if isinstance(attack, tuple):
-        adds, removes = attack
+    if isinstance(flips, tuple):
+        adds, removes = flips
         budgets = [[adds, removes], [2 * adds, 2 * removes]] if adds + removes else [1]
-    elif attack is not None:
-        budgets = sorted({max(1, attack), attack + 1, 2 * attack + 1})
+    elif flips is not None:
+        budgets = sorted({max(1, flips), flips + 1, 2 * flips + 1})
     settings: list[Settings] = [{"budget": budget} for budget in budgets]
     return settings if graphs.num_node_features else [*settings, *({**one, "counts_only": True} for one in settings)]
 

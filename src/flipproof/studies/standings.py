@@ -1,42 +1,34 @@
-"""From finished jobs to tables: certified accuracy with intervals over folds, paired tests, files of numbers, a page, figures."""
+"""From finished jobs to tables with intervals over folds: CSV, LaTeX, and a page with a figure per data set."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
 
-from flipproof.certificates.metrics import (
-    CONFIDENCE,
-    Curve,
-    PairedTest,
-    compare_radii,
-    holm,
-    mean_radius,
-    mean_radius_interval,
-    only_class,
-    right_radii,
-    share_interval,
-    shares,
-    short_interval,
-)
-from flipproof.files import write_json, write_text
-from flipproof.graphs import IntArray
+from flipproof.certificates.metrics import CONFIDENCE, Curve, mean_radius, only_class, share_interval, shares
+from flipproof.files import write_text
 from flipproof.report.content import ATTACKERS, RADII
 from flipproof.report.drawing import Panel, curves_figure
-from flipproof.report.templates import Cell, inline_svg, latex_table, latex_text, markdown_table, rendered
+from flipproof.report.templates import latex_table, latex_text, markdown_table, rendered
+from flipproof.studies.benchmark import LIMIT, Job
 from flipproof.studies.benchmark_config import Protocol, Row
-from flipproof.studies.benchmark_jobs import LIMIT, Job
+from flipproof.studies.provenance import marked, stamp
+from flipproof.studies.trial import Trial, TrialResult
 
-_SIGNIFICANT = 0.05
-_MAJORITY = "majority class"
-_COLUMNS = ("data", "method", "fold", "graphs", "attacker", "radius", "certified_accuracy", "low95", "high95")
+if TYPE_CHECKING:
+    import pandas
+
+_MAJORITY, _ATTACKED, _AVERAGE = "majority class", "strongest attack found", "average"
+_ANY = ATTACKERS["radius"]
+_COLUMNS = ("data", "method", "fold", "graphs", "attacker", "radius", "value", "low95", "high95")
 
 
 @dataclass(frozen=True)
@@ -51,94 +43,82 @@ class Measured:
         return float(np.mean(self.values))
 
     @property
-    def half(self) -> float | None:
-        """Half of Student's 95% interval over folds, somewhat too short as they share training graphs; ``None`` for one."""
+    def ends(self) -> tuple[float, float]:
+        """Student's 95% interval over folds, somewhat too short as they share training graphs; of a single fold the exact one."""
         count = len(self.values)
         if count < 2:
-            return None
-        return float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * np.std(self.values, ddof=1) / np.sqrt(count))
-
-    @property
-    def exact(self) -> tuple[float, float] | None:
-        """Of a share on a single fold the exact 95% interval over its test graphs; ``None`` otherwise."""
-        if len(self.values) != 1 or not self.graphs:
-            return None
-        low, high = share_interval(round(self.values[0] * self.graphs), self.graphs)
-        return float(low), float(high)
-
-    def to_dict(self) -> dict[str, Any]:
-        ends = self.exact if self.half is None else (self.mean - self.half, self.mean + self.half)
-        return {"mean": round(self.mean, 6), "interval": None if ends is None else [round(end, 6) for end in ends]}
+            low, high = share_interval(round(self.mean * self.graphs), max(1, self.graphs))
+            return float(low), float(high)
+        half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * np.std(self.values, ddof=1) / np.sqrt(count))
+        return self.mean - half, self.mean + half
 
     def __str__(self) -> str:
-        if self.exact is not None:
-            return f"{self.mean:.3f} ({short_interval(self.exact)})"
-        return f"{self.mean:.3f}" + ("" if self.half is None else f" ± {self.half:.3f}")
+        low, high = self.ends
+        return f"{self.mean:.3f} ± {(high - low) / 2:.3f}" if len(self.values) > 1 else f"{self.mean:.3f}"
+
+    def above(self, other: Measured) -> bool:
+        """Whether it is larger on the same folds by more than the interval of the difference."""
+        differences = tuple(np.subtract(self.values, other.values)) if len(self.values) == len(other.values) else ()
+        return len(differences) > 1 and Measured(differences).ends[0] > 0
 
 
 @dataclass(frozen=True, eq=False)
-class RowStanding:
-    """A method on one data set, a row of the config or another reading of its evidence; ``folds`` are the finished ones.
-
-    ``radii`` holds, by attacker and fold, the right radii of the test graphs.
-    """
+class Method:
+    """A row of the config, or another reading of its evidence, on the finished folds of a data set."""
 
     name: str
     row: Row
     folds: Mapping[int, Mapping[str, Any]]
 
     @cached_property
-    def radii(self) -> dict[str, list[IntArray]]:
-        own = [(facts["rows"][self.name], facts["labels"]) for facts in self.facts]
-        return {
-            attacker: [right_radii(stated[attacker], stated["predicted"], labels) for stated, labels in own]
-            for attacker in ATTACKERS
-        }
+    def results(self) -> list[TrialResult]:
+        return [TrialResult(Trial(self.row.candidates[0]), **facts["result"]) for facts in self.folds.values()]
 
     @property
-    def facts(self) -> list[Mapping[str, Any]]:
-        return list(self.folds.values())
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether it gave all graphs of a fold one class, in every fold: it tells no classes apart."""
-        answers = [(facts["rows"][self.name]["predicted"], facts["labels"]) for facts in self.facts]
-        return all(only_class(*both) is not None for both in answers)
+    def reading(self) -> str:
+        return next((key for key, name in self.row.readings.items() if name == self.name), "")
 
     def accuracy(self, radius: int, attacker: str = "radius") -> Measured:
         """Certified accuracy: the share of test graphs that are right with at least this radius."""
-        radii = self.radii[attacker]
-        return Measured(tuple(float(shares(one, [radius])[0]) for one in radii), len(radii[0]))
+        radii = [one.radii(self.reading, attacker) for one in self.results]
+        return Measured(tuple(float(shares(own, [radius])[0]) for own in radii), len(radii[0]))
 
     @property
-    def average_radius(self) -> Measured:
-        return Measured(tuple(map(mean_radius, self.radii["radius"])))
+    def average(self) -> Measured:
+        return Measured(tuple(mean_radius(one.radii(self.reading)) for one in self.results))
 
     @property
     def under_attack(self) -> Measured | None:
         """Share of the attacked graphs that are right after the strongest attack that was found."""
-        attacks = [facts["attacked"]["flips"] for facts in self.facts]
-        if not all(attacks):
-            return None
-        return Measured(tuple(float(np.mean([size is None for size in flips])) for flips in attacks), len(attacks[0]))
+        attacked = [facts["attacked"] for facts in self.folds.values()]
+        own = not self.reading and all(attacked)
+        return Measured(tuple(map(float, map(np.mean, attacked))), len(attacked[0])) if own else None
 
     @property
-    def chosen(self) -> list[str]:
-        """The settings that validation graphs chose, fold by fold."""
-        return [
+    def collapsed(self) -> bool:
+        """Whether it gave all graphs of a fold one class, in every fold: it tells no classes apart."""
+        return all(only_class(one.certified[self.reading]["label"], one.labels) is not None for one in self.results)
+
+    @property
+    def chosen(self) -> str:
+        """The settings that validation graphs chose, each with its number of folds."""
+        texts = [
             " ".join(
-                f"{key} {f'{value:.4g}' if isinstance(value, float) else value}" for key, value in settings.items()
+                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in one.items()
             )
-            for settings in (facts["chosen"] for facts in self.facts)
+            for one in (facts["chosen"] for facts in self.folds.values())
         ]
+        return "; ".join(f"{text} ({texts.count(text)})" for text in dict.fromkeys(texts) if text)
 
 
 @dataclass(frozen=True, eq=False)
-class DataStandings:
+class Standing:
     """Everything measured on one data set; ``limit`` is what the task allows, by radius."""
 
     protocol: Protocol
-    rows: Sequence[RowStanding]
+    methods: Sequence[Method]
+    seconds: float
+    made: tuple[Mapping[str, str], ...]  # by which code, and where
     limit: Mapping[int, float] | None = None
 
     @property
@@ -146,229 +126,137 @@ class DataStandings:
         return self.protocol.title
 
     @property
+    def slug(self) -> str:
+        return re.sub(r"[^A-Za-z0-9]+", "-", self.title).lower()
+
+    @property
+    def line(self) -> Method:
+        return next(one for one in self.methods if one.row.edge_blind)
+
+    @property
     def graphs(self) -> int:
-        return sum(len(facts["graphs"]) for facts in self.line.facts)
+        return sum(len(one.graphs) for one in self.line.results)
 
     @property
-    def majority(self) -> Measured:
-        facts = self.line.facts
-        return Measured(tuple(float(one["majority"]) for one in facts), len(facts[0]["graphs"]))
+    def remarks(self) -> list[str]:
+        chosen = [f"{one.name}: {one.chosen}" for one in self.methods if one.chosen and not one.reading]
+        collapsed = ", ".join(one.name for one in self.methods if one.collapsed)
+        said = f"Names one class only, whatever the graph, so that nothing follows for its defence: {collapsed}."
+        return [f"Chosen, with the number of folds: {', '.join(chosen)}."] * bool(chosen) + [said] * bool(collapsed)
 
-    @property
-    def collapsed(self) -> str:
-        """Which methods tell no classes apart, in a sentence; nothing if none does."""
-        names = ", ".join(row.name for row in self.rows if row.collapsed)
-        return names and f"Names one class only, whatever the graph, so that nothing follows for its defence: {names}."
+    def better(self, method: Method, radius: int) -> bool:
+        """Whether a method is above the edge-blind line, which holds at every radius, by more than the interval."""
+        return method is not self.line and method.accuracy(radius).above(self.line.accuracy(0))
 
-    def best(self, radius: int) -> RowStanding:
-        """The row with the highest mean at a radius; of equals the one with the larger average radius."""
-        return max(self.rows, key=lambda row: (row.accuracy(radius).mean, row.average_radius.mean))
+    def table(self) -> list[list[Any]]:
+        """Head, majority class, methods and limit: certified accuracy by radius, average radius, accuracy under attack, cost."""
+        facts = list(self.line.folds.values())
+        majority = Measured(tuple(float(one["majority"]) for one in facts), len(self.line.results[0].graphs))
+        rows: list[list[Any]] = [["method", *RADII, "average radius", "under attack", "seconds per graph"]]
+        rows.append([_MAJORITY, *[majority] * len(RADII), "all pairs", "", ""])
+        for one in self.methods:
+            spent = [(own.seconds["ask"] + own.seconds["read"]) / len(own.graphs) for own in one.results]
+            average = "all pairs" if one is self.line else one.average
+            seconds = "" if one.reading else f"{np.mean(spent):.3f}"
+            rows.append([one.name, *map(one.accuracy, RADII), average, one.under_attack or "", seconds])
+        return rows if self.limit is None else [*rows, [LIMIT, *self.limit.values(), "", "", ""]]
 
-    @property
-    def line(self) -> RowStanding:
-        return next(row for row in self.rows if row.row.edge_blind)
+    def shown(self, mark: str) -> list[list[str]]:
+        """The table as text; what is above the line is put where ``mark`` has braces."""
+        head, *rows = self.table()
+        names = {one.name: one for one in self.methods}
+        shown = [[f"r = {cell}" if isinstance(cell, int) else str(cell) for cell in head]]
+        for name, *cells in rows:
+            texts = [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells]
+            for place, radius in enumerate(RADII):
+                if name in names and self.better(names[name], radius):
+                    texts[place] = mark.format(texts[place])
+            shown.append([name, *texts])
+        return shown
 
-    def tests(self) -> list[PairedTest]:
-        """The best row at each radius against every other one that has the same folds.
-
-        The best is read off the same graphs, so the correction covers the tests of every two rows at every radius.
-        """
-        shown: list[PairedTest] = []
-        values: list[float] = []
-        for radius in RADII:
-            best = self.best(radius)
-            rivals = [row for row in self.rows if row is not best and row.folds.keys() == best.folds.keys()]
-            for place, row in enumerate([best, *rivals]):
-                pairs = {one.name: np.concatenate(one.radii["radius"]) for one in (row, *rivals[place:])}
-                tests = compare_radii(pairs, [radius])
-                shown += tests if row is best else []
-                values += [test.p_value for test in tests]
-        adjusted = dict(zip(values, holm(values).tolist(), strict=True))  # equal values stay equal
-        return [replace(test, adjusted=adjusted[test.p_value], comparisons=len(values)) for test in shown]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "data": self.protocol.name,
-            "test_graphs": self.graphs,
-            "majority_class": self.majority.to_dict(),
-            "limit": self.limit and {str(r): share for r, share in self.limit.items()},
-            "methods": [
-                {
-                    "method": row.name,
-                    "folds": list(row.folds),
-                    "chosen": row.chosen,
-                    "certified_accuracy": {
-                        words: {str(r): row.accuracy(r, attacker).to_dict() for r in RADII}
-                        for attacker, words in ATTACKERS.items()
-                    },
-                    "average_certified_radius": row.average_radius.to_dict(),
-                    "under_attack": row.under_attack and row.under_attack.to_dict(),
-                    "attack_budget": self.protocol.attack_budget,
-                }
-                for row in self.rows
-            ],
-            "paired_tests": [asdict(test) for test in self.tests()],
-        }
+    def records(self) -> list[tuple[Any, ...]]:
+        """A line per method, fold, attacker and radius."""
+        lines = list[tuple[Any, ...]]()
+        for one in self.methods:
+            values = {(words, r): one.accuracy(r, column) for column, words in ATTACKERS.items() for r in RADII}
+            if one.under_attack is not None:
+                values[_ATTACKED, self.protocol.attack_budget] = one.under_attack
+            for place, number in enumerate(one.folds):
+                for (words, r), share in values.items():
+                    value, graphs = share.values[place], share.graphs
+                    ends = map(float, share_interval(round(value * graphs), graphs))
+                    lines.append((self.protocol.name, one.name, number, graphs, words, r, value, *ends))
+                average = one.average.values[place]
+                lines.append((self.protocol.name, one.name, number, graphs, _ANY, _AVERAGE, average, None, None))
+        return lines
 
 
-def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str, Any]]) -> list[DataStandings]:
-    """What finished jobs amount to; data sets without an edge-blind line are left out."""
+def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str, Any]]) -> list[Standing]:
+    """What finished jobs amount to, by data set."""
     all_data = []
     for protocol in protocols:
-        by_row: dict[str, dict[int, Mapping[str, Any]]] = {}
-        for job in sorted((job for job in finished if job.data == protocol.name), key=lambda job: job.fold):
-            by_row.setdefault(job.row, {})[job.fold] = finished[job]
-        rows = [
-            RowStanding(name, row, by_row[row.name])
-            for row in protocol.rows
-            if row.name in by_row
-            for name in row.names
-        ]
-        if any(row.row.edge_blind for row in rows):
-            limit = next(iter(by_row.get(LIMIT, {}).values()), None)
-            left = (
-                None
-                if limit is None
-                else {r: most / limit["graphs"] for r, most in zip(RADII, limit["most"], strict=True)}
-            )
-            all_data.append(DataStandings(protocol, rows, left))
+        own = {job: content for job, content in finished.items() if job.data == protocol.name}
+        limit = next((content for job, content in own.items() if job.row == LIMIT), None)
+        left = None if limit is None else {r: most / limit["graphs"] for r, most in zip(RADII, limit["most"], strict=True)}
+        methods = []
+        for row in protocol.rows:
+            folds = {
+                job.fold: content
+                for job, content in sorted(own.items(), key=lambda one: one[0].fold)
+                if job.row == row.name
+            }
+            methods += [Method(name, row, folds) for name in row.names]
+        made = tuple({str(content["made"]): content["made"] for content in own.values()}.values())
+        seconds = sum(content["all_seconds"] for content in own.values())
+        all_data.append(Standing(protocol, methods, seconds, made, left))
     return all_data
 
 
-def _results(data: DataStandings) -> Iterator[dict[str, Any]]:
-    """The lines of ``results.csv``: a data set's methods, folds, attackers and radii."""
-    for row, (place, number) in [(one, fold) for one in data.rows for fold in enumerate(one.folds)]:
-        facts, radii = row.facts[place], row.radii["radius"][place]
-        measured = [
-            (len(radii), words, r, row.accuracy(r, column)) for column, words in ATTACKERS.items() for r in RADII
-        ]
-        if row.under_attack is not None:
-            attacked = len(facts["attacked"]["graphs"])
-            measured.append((attacked, "strongest attack found", data.protocol.attack_budget, row.under_attack))
-        lines: list[tuple[Any, ...]] = [
-            (graphs, words, r, one.values[place], *share_interval(round(one.values[place] * graphs), graphs))
-            for graphs, words, r, one in measured
-        ]
-        lines.append(
-            (len(radii), "any flips", "average", mean_radius(radii), *(mean_radius_interval(radii) or (None, None)))
-        )
-        for line in lines:
-            yield dict(zip(_COLUMNS, (data.protocol.name, row.name, number, *line), strict=True))
-
-
-def write_benchmark(all_data: Sequence[DataStandings], folder: Path, *, command: str) -> list[Path]:
-    """Write tables, figures and the page; returns their paths, ``results.json`` second."""
+def results_table(all_data: Sequence[Standing]) -> pandas.DataFrame:
     import pandas
 
-    table = pandas.DataFrame([line for data in all_data for line in _results(data)])
-    write_text(folder / "results.csv", table.to_csv(index=False, lineterminator="\n", float_format="%.6f"))
-    write_json(folder / "results.json", [data.to_dict() for data in all_data])
-    stems = [folder / "figures" / _slug(data.title) for data in all_data]
-    svgs = {f"figures/{stem.name}.svg": _draw(stem, data) for stem, data in zip(stems, all_data, strict=True)}
-    sections = [_section(data, figure) for data, figure in zip(all_data, svgs, strict=True)]
-    content = {"command": command, "overview": _overview(all_data), "sections": sections}
-    pages = {
-        "page.md": rendered("benchmark.md", **content, markdown_table=markdown_table),
-        "page.html": rendered("benchmark.html", **content, svgs=svgs),
-        "tables.tex": "\n\n".join(map(_latex, all_data)) + "\n",
-    }
-    for name, text in pages.items():
-        write_text(folder / name, text)
-    return [folder / name for name in ("results.csv", "results.json", *pages, *svgs)]
+    return pandas.DataFrame([line for data in all_data for line in data.records()], columns=list(_COLUMNS))
 
 
-def _slug(title: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", title).lower()
-
-
-def _draw(stem: Path, data: DataStandings) -> str:
-    """Certified accuracy on the test graphs of all folds together; the figure's SVG, nothing where there is no curve."""
-    rows = [row for row in data.rows if not row.row.edge_blind]
-    if not rows:
-        return ""
-    curves = tuple(Curve.of(row.name, np.concatenate(row.radii["radius"]), max(RADII)) for row in rows)
-    curves_figure(stem, [Panel(data.title, curves, data.line.accuracy(0).mean, data.limit)])
-    return inline_svg(stem)
-
-
-def _section(data: DataStandings, figure: str) -> dict[str, Any]:
-    tests = data.tests()
-    worse = {(test.second, test.radius) for test in tests if test.adjusted <= _SIGNIFICANT}
-
-    def shown(value: Measured, row: RowStanding | None, radius: int) -> str:
-        if row is not None and data.best(radius) is row:
-            return f"**{value}**"
-        return f"{value}{'*' * (row is not None and (row.name, radius) in worse)}"
-
-    average = {row.name: "all pairs" if row.row.edge_blind else str(row.average_radius) for row in data.rows}
-    average |= {_MAJORITY: "all pairs", LIMIT: ""}
-    kinds = [(attacker, r) for attacker in list(ATTACKERS)[1:] for r in RADII[1:]]
-    return {
-        "data": data,
-        "figure": figure,
-        "folds": max(len(row.folds) for row in data.rows),
-        "comparisons": tests[0].comparisons if tests else 0,
-        "attacked": sum(len(facts["attacked"]["graphs"]) for facts in data.line.facts),
-        "accuracy": [
-            ["method", *(f"r = {r}" for r in RADII), "average radius"],
-            *([name, *cells, average[name]] for name, *cells in _accuracy(data, shown, "{:.3f}")),
-        ],
-        "attackers": [
-            ["method", *(f"{ATTACKERS[attacker]}, r = {r}" for attacker, r in kinds)],
-            *([row.name, *(str(row.accuracy(r, attacker)) for attacker, r in kinds)] for row in data.rows),
-        ],
-        "costs": [
-            ["method", "under attack", "chosen", "model calls per graph", "seconds per graph", "seconds to train"],
-            *map(_cost, data.rows),
-        ],
-    }
-
-
-def _overview(all_data: Sequence[DataStandings]) -> list[list[str]]:
-    rows = [["data", "test graphs", "majority class", "edge-blind", *(f"best at r = {r}" for r in RADII)]]
+def write_benchmark(all_data: Sequence[Standing], folder: Path, page: Path, *, command: str) -> list[Path]:
+    """Write figures into the folder, and the page with its figures, CSV and LaTeX beside it; returns the files of the page."""
+    files = [page, page.with_suffix(".csv"), page.with_suffix(".tex")]
     for data in all_data:
-        best = [f"{data.best(r).accuracy(r)} {data.best(r).name}" for r in RADII]
-        rows.append([data.title, str(data.graphs), str(data.majority), str(data.line.accuracy(0)), *best])
-    return rows
+        picture = page.with_suffix("") / f"{data.slug}.svg"
+        _draw(folder / "figures" / data.slug, data)
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / "figures" / picture.name, picture)
+        files.append(picture)
+    table = results_table(all_data).to_csv(index=False, lineterminator="\n", float_format="%.6f")
+    made = list({str(one): one for data in all_data for one in data.made}.values())
+    stamps = "\n".join(dict.fromkeys(stamp(one["commit"], one["code"]) for one in made))
+    machines = "; ".join(dict.fromkeys(one["machine"] for one in made))
+    budget = max(data.protocol.attack_budget for data in all_data)
+    content = {"command": command, "stamps": stamps, "machines": machines, "figures": files[0].stem, "budget": budget}
+    text = rendered("benchmark.md", **content, all_data=all_data, markdown_table=markdown_table)
+    latex = "\n\n".join(map(_latex, all_data)) + "\n"
+    for path, written in zip(files[:3], (marked(text), table, latex), strict=True):
+        write_text(path, written)
+    return files
 
 
-_Shown = Callable[[Measured, RowStanding | None, int], Cell]
+def _draw(stem: Path, data: Standing) -> None:
+    """Certified accuracy on the test graphs of all folds together."""
+    pooled = {
+        one.name: np.concatenate([own.radii(one.reading) for own in one.results])
+        for one in data.methods
+        if not one.row.edge_blind
+    }
+    curves = tuple(Curve.of(name, radii, max(RADII)) for name, radii in pooled.items())
+    curves_figure(stem, [Panel(data.title, curves, data.line.accuracy(0).mean, data.limit)])
 
 
-def _accuracy(data: DataStandings, shown: _Shown, limit: str, times: int = 1) -> list[list[Any]]:
-    """Majority class, methods and limit, each with a cell per radius as ``shown``."""
-    return [
-        [_MAJORITY, *(shown(data.majority, None, r) for r in RADII)],
-        *([row.name, *(shown(row.accuracy(r), row, r) for r in RADII)] for row in data.rows),
-        *([] if data.limit is None else [[LIMIT, *(limit.format(times * share) for share in data.limit.values())]]),
-    ]
-
-
-def _cost(row: RowStanding) -> list[str]:
-    if row.name != row.row.name:
-        return [row.name, "-", f"as {row.row.name}", "-", "-", "-"]
-    seconds = [(facts["seconds"]["ask"] + facts["seconds"]["read"]) / len(facts["graphs"]) for facts in row.facts]
-    return [
-        row.name,
-        "-" if row.under_attack is None else str(row.under_attack),
-        "; ".join(dict.fromkeys(row.chosen)) or "-",
-        f"{np.mean([facts['calls'] for facts in row.facts]):,.0f}",
-        f"{np.mean(seconds):.3f}",
-        f"{np.mean([facts['seconds']['train'] for facts in row.facts]):.1f}",
-    ]
-
-
-def _latex(data: DataStandings) -> str:
-    def percent(value: Measured, row: RowStanding | None, radius: int) -> Cell:
-        best = row is not None and data.best(radius) is row
-        shown = rf"\textbf{{{100 * value.mean:.1f}}}" if best else f"{100 * value.mean:.1f}"
-        if value.exact is not None:
-            return shown, f"[{100 * value.exact[0]:.1f}, {100 * value.exact[1]:.1f}]"
-        return shown if value.half is None else (shown, rf"$\pm$ {100 * value.half:.1f}")
-
+def _latex(data: Standing) -> str:
+    head, *rows = data.shown(r"\textbf{{{}}}")
+    body = [[latex_text(row[0]), *(cell.replace("±", r"$\pm$") for cell in row[1 : 1 + len(RADII)])] for row in rows]
     return latex_table(
-        ["method", *(f"$r={r}$" for r in RADII)],
-        [[[latex_text(name), *cells] for name, *cells in _accuracy(data, percent, "{:.1f}", times=100)]],
-        caption=f"Certified accuracy on {latex_text(data.title)} in per cent: mean over folds, half its 95\\,\\% interval.",
-        label=f"tab:{_slug(data.title)}",
+        ["method", *(f"${name.replace(' ', '')}$" for name in head[1 : 1 + len(RADII)])],
+        [body],
+        caption=f"Certified accuracy on {latex_text(data.title)}: mean over folds and half its 95\\,\\% interval.",
+        label=f"tab:{data.slug}",
     )

@@ -1,0 +1,231 @@
+"""From a prepared experiment to classifiers in a folder, and from these to a run folder of certificates.
+
+FOLDER/run.json, FOLDER/evidence.sqlite                what was asked; every trial, every finished training
+FOLDER/model, FOLDER/edge_blind, FOLDER/undefended     the chosen model, and those that it is compared with
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from flipproof.certificates.metrics import right_radii, share_interval, shares
+from flipproof.datasets import Dataset
+from flipproof.datasets.sources import DataSource
+from flipproof.defences import trained_defence
+from flipproof.defences.defence import DefendedClassifier
+from flipproof.engines import cores
+from flipproof.engines.pool import one_thread
+from flipproof.fields import from_plain
+from flipproof.files import write_text
+from flipproof.models.loading import LoadedModel, load_features, load_model
+from flipproof.progress import note
+from flipproof.report.content import RADII
+from flipproof.runs.certifying import Line, certify_into, features_shown, keep_line, keep_to_path, read_evidence
+from flipproof.runs.run_folder import Run, StudySettings, written_run
+from flipproof.studies.candidate import Candidate, baselines
+from flipproof.studies.experiment import Experiment, certify_settings, run_jobs
+from flipproof.studies.threat import Threat
+from flipproof.studies.trial import Trial
+from flipproof.studies.tuning import CERTAIN, Clock, Results, Search
+
+_TINY = 4  # pieces of work that are not worth more than this process
+MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
+_CHOICE = "final choice"  # in the store
+
+Classifiers = dict[str, DefendedClassifier]
+"""By role."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What came of a search: all trials, and what was trained at the end, the chosen one first."""
+
+    results: Results
+    finals: list[Trial]
+
+
+def fit(experiment: Experiment, folder: Path, *, seconds: float, workers: int | None, quiet: bool) -> Fitted:
+    """Search among the candidates of a prepared experiment, and train the best. A folder begun before is continued.
+
+    Half of the ``seconds`` are for the search; what is under way is not cut short.
+    """
+    count = workers or cores()
+    with written_run(folder, StudySettings("protect", experiment.to_dict())) as run:
+        fitted = _chosen(run, experiment, seconds, count, quiet)
+        title = fitted.finals[0].candidate.title
+        note(
+            f"time for trying is over: training the best one now, {title}, on all but the test graphs",
+            quiet=quiet,
+        )
+        _train(run, experiment, fitted.finals, count, quiet)
+    return fitted
+
+
+def classifiers_in(folder: Path, factory: Callable[..., Any] | None = None) -> tuple[LoadedModel, Classifiers]:
+    """The chosen model as it was saved, and the classifiers that were trained at the end, by role, the chosen one first."""
+    classifiers: Classifiers = {}
+    for role in (MODEL, _BLIND, _CLEAN):
+        if (folder / role).is_dir():
+            own = load_model(str(folder / role), factory)
+            settings = {"num_classes": own.metadata["num_classes"], "features": load_features(own.features(None))}
+            classifiers[role] = DefendedClassifier(own.model, trained_defence(own.metadata), **settings)
+    return load_model(str(folder / MODEL), factory), classifiers
+
+
+def _chosen(run: Run[StudySettings], experiment: Experiment, seconds: float, workers: int, quiet: bool) -> Fitted:
+    """All trials, and what is trained at the end: once chosen, it stays, since test graphs may have been looked at."""
+    stored = {name: json.loads(run.store.load(name)) for name in run.store.finished()}
+    made: dict[str, int] | None = stored.pop(_CHOICE, None)
+    spent = sum(sum(one["seconds"].values()) for one in stored.values() if "seconds" in one) / workers
+    clock = Clock(seconds, spent, reserved=seconds / 2) if made is None else Clock(0.0)
+    results = Search(experiment, clock, workers, quiet or made is not None, run.store).results()
+    chosen = {MODEL: results.chosen.trial.candidate}
+    for line in baselines():
+        if line != chosen[MODEL]:
+            chosen[_BLIND if line.defence.edge_blind else _CLEAN] = line
+    epochs = made or {role: _epochs(one, results, experiment, clock) for role, one in chosen.items()}
+    run.store.finish(_CHOICE, json.dumps(epochs).encode())
+    return Fitted(results, [Trial(one, epochs[role], role) for role, one in chosen.items()])
+
+
+def _epochs(candidate: Candidate, results: Results, experiment: Experiment, clock: Clock) -> int:
+    """Those of the candidate's best trial; more, if time ended the search before longer ones and they are cheap or fit now."""
+    own = [one for one in results.all if one.trial.candidate == candidate]
+    longest = max(own, key=lambda one: one.trial.epochs or 0)
+    epochs = max(own, key=lambda one: one.rank).trial.epochs or 0
+    cheap = candidate.defence.effort <= CERTAIN and not candidate.defence.baseline
+    for more in experiment.ladder:
+        # training and validation graphs together are more, and other work goes on beside
+        if more > (longest.trial.epochs or 0) and (cheap or 2 * longest.needed(more) < clock.left):
+            epochs = more
+    return epochs
+
+
+def final_source(experiment: Experiment) -> DataSource:
+    """The same test part, with the validation graphs among the training graphs."""
+    return replace(experiment.source, validation=0.0)
+
+
+def _train(run: Run[StudySettings], experiment: Experiment, finals: Sequence[Trial], workers: int, quiet: bool) -> None:
+    """Train what is missing; a model folder that is not the one that was trained is made again."""
+    from flipproof import models
+
+    def trained(final: Trial) -> bool:
+        if final.name not in run.store.finished() or not (run.folder / final.role).is_dir():
+            return False
+        stored = json.loads(run.store.load(final.name))["weights_sha256"]
+        return bool(models.load_metadata(run.folder / final.role).weights_hash == stored)
+
+    if missing := [final for final in finals if not trained(final)]:
+        work = partial(_train_final, experiment, run.folder)
+        for final, content in run_jobs("training", missing, work, workers=workers, quiet=quiet):
+            run.store.finish(final.name, json.dumps(content).encode())
+
+
+def _train_final(experiment: Experiment, folder: Path, final: Trial) -> dict[str, Any]:
+    """Train on training and validation graphs, and write the model folder, whole or not at all."""
+    from flipproof import models
+
+    source, data, candidate = final_source(experiment), experiment.parts.dataset, final.candidate
+    out = folder / final.role
+    part = out.with_name(f"{out.name}.part")
+    with one_thread():
+        learned = experiment.learn(final, source.split(data).train, checkpoint=part)
+    models.save(
+        learned.model,
+        out,
+        factory=experiment.factory if candidate.defence.trains else None,
+        defence={"name": candidate.defence.name, **candidate.settings},
+        features=learned.features,
+        metadata={
+            "in_features": learned.in_features,
+            "num_classes": data.num_classes,
+            **source.metadata(data),
+            "training": learned.settings,
+        },
+    )
+    part.unlink(missing_ok=True)
+    return {"weights_sha256": models.load_metadata(out).weights_hash}
+
+
+def measure(
+    folder: Path,
+    out: Path,
+    threat: Threat,
+    data: Dataset,
+    indices: Sequence[int],
+    *,
+    factory: Callable[..., Any] | None = None,
+    question: Mapping[str, Any],
+    split_seed: int = 0,
+    workers: int | None = None,
+    quiet: bool = True,
+) -> dict[str, Any]:
+    """Certify graphs with what :func:`fit` left in a folder, into a run folder with a report; what they say, as plain JSON.
+
+    ``question`` is what certification takes, as far as the defence knows it.
+    """
+    graphs = {index: data[index] for index in indices}
+    loaded, classifiers = classifiers_in(folder, factory)
+    model, count = classifiers.pop(MODEL), workers or cores()
+    request = from_plain(model.defence.request, {**question, "graphs": len(indices)})
+    keep_to_path(model, out)
+    model.check(data.subset(indices), request)
+    answers = {
+        role: {index: line.predict(graph) for index, graph in graphs.items()} for role, line in classifiers.items()
+    }
+    right = {role: sum(graphs[i].label == answer for i, answer in own.items()) for role, own in answers.items()}
+    settings = certify_settings(
+        model,
+        data,
+        graphs,
+        request,
+        split_seed=split_seed,
+        model=loaded.name,
+        model_sha256=loaded.identity,
+        features=features_shown(model, graphs.values(), loaded.features(None)),
+    )
+    with written_run(out, settings) as held:
+        rows = certify_into(
+            held,
+            model,
+            graphs,
+            engine=lambda pieces: model.engine(1 if pieces < _TINY else count, quiet=quiet),
+            quiet=quiet,
+        )
+        withstood = sum(
+            threat.right(model, request.read(evidence), graphs[index]) for index, evidence in read_evidence(held)
+        )
+        radii = right_radii(*rows.columns("radius", "predicted", "label").values())
+        blind = right.get(_BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
+        if _BLIND in answers:
+            keep_line(held, Line({index: answer for index, answer in answers[_BLIND].items() if answer is not None}))
+    shown = sorted({*RADII, *([] if threat.radius is None else [threat.radius])})
+    certified = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
+    _write_report(out, folder.resolve().name)
+    return {
+        "accuracy": certified["0"],
+        "certified_accuracy": certified,
+        "target": threat.words,
+        "withstood": withstood / len(rows),
+        "interval": [float(end) for end in share_interval(withstood, len(rows))],
+        "edge_blind": blind / len(rows),
+        "undefended": right[_CLEAN] / len(rows),
+        "test_graphs": len(rows),
+    }
+
+
+def _write_report(run: Path, name: str) -> None:
+    from flipproof.report.drawing import write_figures
+    from flipproof.report.reading import read_run
+    from flipproof.report.report_page import report_page
+
+    runs = [read_run(run, name)]
+    figures = write_figures(run / "figures", runs)
+    page = report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"])
+    write_text(run / "report.html", page)

@@ -1,0 +1,123 @@
+"""The attack that an experiment is to withstand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.metrics import withstands
+from flipproof.datasets import Dataset
+from flipproof.defences.changed_nodes import number_of_changes
+from flipproof.defences.defence import Defence, DefendedClassifier, feature_noise_of, hides_features
+from flipproof.errors import InputError
+from flipproof.graphs import Graph
+from flipproof.noise import BitNoise, LabelNoise
+
+_MOST_GRAPHS = 1_000  # that changed labels make of a graph, for a search to list them all
+
+
+@dataclass(frozen=True)
+class Threat:
+    """Any flips within a radius, or additions together with removals; beside a radius, changed node labels or bits."""
+
+    radius: int | None = None
+    adds: int | None = None
+    removes: int | None = None
+    changes: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.adds is not None or self.removes is not None) == (self.radius is not None):
+            raise InputError(
+                "say which attack is to be withstood: either --radius (any flips), or --adds and --removes (for instance "
+                "--radius 2)"
+            )
+        if self.changes and self.radius is None:
+            raise InputError(
+                f"changes of node features go with a radius of any flips; got changes {self.changes} beside additions and "
+                "removals (for instance --radius 2 --changes 1)"
+            )
+
+    @property
+    def flips(self) -> int | tuple[int, int]:
+        """The number of flips of any kind, or (additions, removals)."""
+        return (self.adds or 0, self.removes or 0) if self.radius is None else self.radius
+
+    @property
+    def request(self) -> dict[str, int]:
+        """What certification must take so that certificates speak of the attack, as far as a defence knows it."""
+        return {"nodes": self.changes} if self.changes else {}
+
+    @property
+    def words(self) -> str:
+        return f"{self} withstood"
+
+    @property
+    def line(self) -> str:
+        """The classifier that no such attack can touch: the line to beat."""
+        return f"a classifier that ignores edges{' and node features' if self.changes else ''}"
+
+    def __str__(self) -> str:
+        both = [(self.adds, "addition"), (self.removes, "removal")]
+        named = both if self.radius is None else [(self.radius, "flip")]
+        named += [(self.changes, "changed label or bit")] if self.changes else []
+        return " and ".join(f"{number or 0} {word}{'s' * (number != 1)}" for number, word in named)
+
+    def withstood(self, certificate: Certificate, graph: Graph) -> bool:
+        """Whether a certificate covers the attack."""
+        if self.radius is None:
+            return withstands(certificate, graph, adds=self.adds or 0, removes=self.removes or 0)
+        return min(map(certificate.radius_beside, range(self.changes + 1))) >= self.radius
+
+    def right(self, classifier: DefendedClassifier, certificate: Certificate, graph: Graph) -> bool:
+        """Whether the certified answer of a classifier is right, and stays right under the attack."""
+        untouched = classifier.defence.edge_blind and not classifier.classifier.reads_own_features
+        return certificate.label == graph.label and (untouched or self.withstood(certificate, graph))
+
+    def reached(self, defence: Defence, request: Any, graph: Graph, num_classes: int) -> bool:
+        """Whether a model that never changes its answer would withstand the attack on a graph."""
+        if self.changes and not (
+            feature_noise_of(defence) or hides_features(defence) or getattr(request, "nodes", None)
+        ):
+            return False  # certificates would not speak of node features
+        best = defence.best(graph, request, num_classes)
+        if best is None:
+            return True
+        edges_alone = best.feature_radius is None
+        return (replace(self, changes=0) if edges_alone else self).withstood(best, graph)
+
+    def check(self, data: Dataset, graphs: Sequence[Graph]) -> None:
+        """Refuse graphs that have no room for the attack, and node features that no certificate can let change."""
+        most = max((graph.num_slots for graph in graphs), default=0)
+        if self.radius is not None and self.radius > most:
+            pairs = f"{most} node pair{'s' * (most != 1)}"
+            raise InputError(
+                f"no graph has room for {replace(self, changes=0)}: the largest one has {pairs} (ask for less)"
+            )
+        if self.changes and feature_kind(data) is None:
+            features = f"{data.num_node_features} others" if data.num_node_features else "none"
+            raise InputError(
+                f"changes = {self.changes} needs node labels (one 1 per row) or bits (0 and 1) as node features; {data.name} has "
+                f"{features} (leave changes out)"
+            )
+
+
+def feature_kind(graphs: Dataset) -> str | None:
+    """What an attacker can change of the graphs' own node features: ``labels``, ``bits`` or, if they are neither, nothing."""
+    noises: dict[str, Any] = {"labels": LabelNoise(keep=0.9), "bits": BitNoise(keep=0.9)}
+    for kind, noise in noises.items():
+        with suppress(InputError):
+            for graph in graphs:
+                noise.check(graph.node_features)
+            return kind
+    return None
+
+
+def few_changes(graphs: Dataset, changes: int) -> bool:
+    """Whether all that changed labels make of a graph can be listed in little time."""
+    kinds = graphs.num_node_features
+    return feature_kind(graphs) == "labels" and all(
+        number_of_changes(graph.num_nodes, kinds, changes) <= _MOST_GRAPHS for graph in graphs
+    )

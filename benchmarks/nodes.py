@@ -24,6 +24,7 @@ import flipproof as fp
 from flipproof.datasets import NodeTask, citation, split_nodes
 from flipproof.defences.node_smoothing import NodeSampling, NodeSmoothing
 from flipproof.noise import BLOCK
+from flipproof.studies.provenance import stamp
 
 ALPHA, SAMPLES = 0.01, 1000
 CHANGES = (0, 1, 3, 5, 10)
@@ -195,7 +196,8 @@ def main() -> None:
             print(found[-1], flush=True)
     folder = options.docs / "benchmarks"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "nodes.md").write_text(page(found, speeds), encoding="utf-8")
+    title, _, rest = page(found, speeds).partition("\n\n")
+    (folder / "nodes.md").write_text(f"{title}\n\n{stamp()}\n\n{rest}", encoding="utf-8")
     if found:
         with (folder / "nodes.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, found[0], lineterminator="\n")

@@ -47,6 +47,7 @@ from ways_to_ask import (
 import flipproof as fp
 from flipproof.classifiers.edges import NeighbourLists
 from flipproof.noise import BLOCK, SampleStream
+from flipproof.studies.provenance import marked, stamp
 
 
 def ratios(curves: Curves) -> str:
@@ -370,8 +371,8 @@ def main() -> None:
     page = options.docs / "benchmarks" / "performance.md"
     before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]
-    stamp = f"One run of `make bench`: {platform.machine()}, torch {torch.__version__}, numpy {np.__version__}."
-    page.write_text(f"{before}{BEGIN}\n{stamp}\n\n{text}\n{END}{after}")
+    said = f"One run of `make bench`: {platform.machine()}, torch {torch.__version__}, numpy {np.__version__}."
+    page.write_text(marked(f"{before}{BEGIN}\n{stamp()}\n\n{said}\n\n{text}\n{END}{after}"))
     figure(curves, options.docs / "figures" / "performance.svg")
     print(f"wrote {page} and its figure")
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 import flipproof as fp
+from flipproof.studies.provenance import stamp
 
 RADII = (0, 1, 2, 3, 5, 10)
 BUDGET = {"learning_rate": 0.005, "batch_size": 64, "average": 0.99, "copies": 4}  # as in flipproof reproduce
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--root", default="data")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    print(stamp())
     if options.features:
         print("data      T x  S  count   " + "".join(f"{f'{r}, {s}':>8}" for r, s in ATTACKS))
         for name in options.features:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import sqlite3
-from dataclasses import replace
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
-from flipproof.studies.benchmark_jobs import Job, JobWork, finished_jobs, jobs_of
 from scipy import stats
 
 import flipproof as fp
-from flipproof import certified_accuracy, defences
+from flipproof import certified_accuracy
 from flipproof.cli import choosing_commands
 from flipproof.report.content import ATTACKERS, RADII
 from flipproof.runs.run_folder import StudySettings, open_run, written_run
+from flipproof.studies import benchmark, provenance
+from flipproof.studies.benchmark import Job, finished_jobs, job_result, jobs_of
 from flipproof.studies.benchmark_config import Protocol, Row, read_protocols
-from flipproof.studies.standings import DataStandings, Measured, RowStanding
+from flipproof.studies.standings import Measured, Method, Standing
 from support.command_line import Command
 
 CONFIG = """
@@ -47,7 +49,8 @@ readings = { votes = "votes" }
 name = "topologies:48"
 """
 ROWS = ["edge-blind", "voting", "GNNCert", "smoothing", "votes"]
-WRITTEN = ("results.csv", "results.json", "tables.tex")
+CSV = "results.csv"
+PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +62,11 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flipproof.studies.standings.curves_figure", lambda *drawn: [])
-    monkeypatch.setattr("flipproof.studies.standings.inline_svg", lambda stem: "")
+    def draw(stem: Path, data: Standing) -> None:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        stem.with_suffix(".svg").write_text("<svg/>")
+
+    monkeypatch.setattr("flipproof.studies.standings._draw", draw)
 
 
 @pytest.fixture(scope="module")
@@ -77,46 +83,32 @@ def finished_items(out: Path) -> list[str]:
 
 
 def test_everything_is_written_and_shows_the_line_to_beat(finished: Path) -> None:
-    (data,) = json.loads((finished / "results.json").read_text())
-    assert [row["method"] for row in data["methods"]] == ROWS
-    page = (finished / "page.md").read_text()
-    tables = [block for block in page.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 4
-    assert all("edge-blind" in table for table in tables)
-    assert "| limit of the task | 1.000 |" in page
-    accuracy, attackers = tables[1], tables[2]  # every share has its interval
-    rows = [line for line in (accuracy + "\n" + attackers).splitlines() if re.search(r"\d\.\d{3}", line)]
-    assert len(rows) > 2 * len(ROWS)
-    for line in rows:
-        assert "limit of the task" in line or len(re.findall(r"\d\.\d{3} ± ", line)) >= 6, line
-    with (finished / "results.csv").open() as file:
-        for row in csv.DictReader(file):
-            assert float(row["low95"]) <= float(row["certified_accuracy"]) <= float(row["high95"])
-    html = (finished / "page.html").read_text()
-    assert "<svg" in html
-    assert "<strong>" in html
-    assert (finished / "tables.tex").read_text().count(r"\toprule") == 1
-    assert (finished / "figures" / "topologies-48.png").stat().st_size > 10_000
+    page = (finished / "results.md").read_text()
+    (table,) = (block for block in page.split("\n\n") if block.startswith("|"))
+    names = ["method", "majority class", *ROWS, "limit of the task"]
+    assert re.findall(r"^\| ([\w -]+) \|", table, re.MULTILINE) == names
+    assert "| limit of the task | 1.000 |" in table
+    for line in table.splitlines()[3:-1]:  # every share has its interval
+        assert len(re.findall(r"\d\.\d{3} ± ", line)) >= 6, line
+    assert provenance.stamp() in page
+    assert provenance.marked(page) == page
+    assert (finished / "results" / "topologies-48.svg").stat().st_size > 10_000
+    assert (finished / "results.tex").read_text().count(r"\toprule") == 1
     assert (finished / "splits" / "topologies-48.json").is_file()
 
 
 def test_means_and_intervals_are_those_of_the_folds(finished: Path) -> None:
-    (data,) = json.loads((finished / "results.json").read_text())
-    with (finished / "results.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    for stated in data["methods"]:
-        for r in RADII:
-            shares = [
-                float(row["certified_accuracy"])
-                for row in rows
-                if (row["method"], row["attacker"], row["radius"]) == (stated["method"], "any flips", str(r))
-            ]
-            measured = stated["certified_accuracy"]["any flips"][str(r)]
-            assert measured["mean"] == pytest.approx(np.mean(shares), abs=1e-5)
-            half = stats.t.ppf(0.975, 1) * np.std(shares, ddof=1) / np.sqrt(2)
-            assert measured["interval"] == pytest.approx([np.mean(shares) - half, np.mean(shares) + half], abs=1e-4)
-            assert data["limit"][str(r)] >= 0.5
-        assert stated["under_attack"]["mean"] <= 1
+    rows = pandas.read_csv(finished / CSV)
+    shares = rows[rows["radius"] != "average"]
+    assert (shares["low95"] <= shares["value"]).all()
+    assert (shares["value"] <= shares["high95"]).all()
+    page = (finished / "results.md").read_text().replace("**", "")
+    for method in ROWS:
+        own = shares[(shares["method"] == method) & (shares["attacker"] == "any flips")]
+        folds = own.set_index(["radius", "fold"])["value"].unstack()
+        half = stats.t.ppf(0.975, 1) * folds.std(axis=1, ddof=1) / np.sqrt(2)
+        cells = [f"{folds.mean(axis=1)[str(r)]:.3f} ± {half[str(r)]:.3f}" for r in RADII]
+        assert f"| {method} | {' | '.join(cells)} |" in page
 
 
 def test_a_job_is_what_the_library_says(config: Path, finished: Path) -> None:
@@ -133,12 +125,13 @@ def test_a_job_is_what_the_library_says(config: Path, finished: Path) -> None:
         classifiers.append(fp.VotingClassifier(model, groups, features="degree"))
         certificates = classifiers[-1].certify_all(held)
         scores.append(certified_accuracy(certificates, held.labels, RADII).mean())
-    assert [one["validation"] for one in stored["tried"]] == pytest.approx(scores, abs=1e-6)
+    assert [one["score"] for one in stored["tried"]] == pytest.approx(scores, abs=1e-6)
     best = classifiers[int(np.argmax(scores))]
     assert stored["chosen"] == {"groups": best.groups.count}
-    assert stored["rows"]["voting"]["radius"] == [one.radius for one in best.certify_all(parts.test)]
-    assert stored["rows"]["GNNCert"]["radius"] == [one.radius for one in best.certify_all(parts.test, depth=0)]
-    assert stored["graphs"] == parts.test_indices.tolist()
+    certified = stored["result"]["certified"]
+    assert certified[""]["radius"] == [one.radius for one in best.certify_all(parts.test)]
+    assert certified["voting, counts alone"]["radius"] == [one.radius for one in best.certify_all(parts.test, depth=0)]
+    assert stored["result"]["graphs"] == parts.test_indices.tolist()
 
 
 def test_training_choice_and_test_share_no_graph_and_all_graphs_are_tested(config: Path) -> None:
@@ -158,15 +151,14 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[Job] = []
         self.stop_after: int | None = None
-        whole = JobWork.__call__
 
-        def counted(work: JobWork, job: Job) -> dict[str, Any]:
+        def counted(protocols: dict[str, Protocol], job: Job) -> dict[str, Any]:
             if len(self.done) == self.stop_after:
                 raise KeyboardInterrupt
             self.done.append(job)
-            return whole(work, job)
+            return job_result(protocols, job)
 
-        monkeypatch.setattr(JobWork, "__call__", counted)
+        monkeypatch.setattr(benchmark, "job_result", counted)
 
 
 def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
@@ -187,8 +179,7 @@ def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
     assert continued.code == 0
     assert f"{kept[0]} was altered" in continued.err
     assert len(counted.done) == 7 - 3
-    for name in WRITTEN:
-        assert (out / name).read_bytes() == (finished / name).read_bytes()
+    assert (out / CSV).read_bytes() == (finished / CSV).read_bytes()
     counted.done = []
     assert command(*words, "--json").code == 0
     assert counted.done == []
@@ -198,8 +189,7 @@ def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
 def test_two_workers_give_the_same_bytes(config: Path, finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     choosing_commands.benchmark(choosing_commands.BenchmarkOptions(config=config, out=out, workers=2, quiet=True))
-    for name in WRITTEN:
-        assert (out / name).read_bytes() == (finished / name).read_bytes()
+    assert (out / CSV).read_bytes() == (finished / CSV).read_bytes()
 
 
 def test_two_processes_are_refused(config: Path, finished: Path, command: Command) -> None:
@@ -209,62 +199,43 @@ def test_two_processes_are_refused(config: Path, finished: Path, command: Comman
     assert "is in use by another process" in refused.err
 
 
-def test_parts_can_be_run_and_another_config_never_overwrites(
+def test_a_config_can_grow_and_another_one_never_overwrites(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, undrawn: None
 ) -> None:
     out, path, counted = tmp_path / "out", tmp_path / "b.toml", Counted(monkeypatch)
     words = ("benchmark", path, "--out", out, "--workers", 1)
-    path.write_text(CONFIG.replace("limit = true\n", "").replace("attacked = 2", "attacked = 0"))
-    small = path.read_text()
-    part = ("--method", "edge-blind", "--method", "smoothing", "--fold", 0)
-    assert command(*words, *part).code == 0
-    assert [(job.row, job.fold) for job in counted.done] == [("edge-blind", 0), ("smoothing", 0)]
-    (data,) = json.loads((out / "results.json").read_text())
-    assert [row["method"] for row in data["methods"]] == ["edge-blind", "smoothing", "votes"]
+    small = CONFIG.replace("limit = true\n", "").replace("attacked = 2", "attacked = 0").replace("[0, 1]", "[0]")
+    path.write_text(small)
+    assert command(*words).code == 0
+    assert [(job.row, job.fold) for job in counted.done] == [(row, 0) for row in ("edge-blind", "voting", "smoothing")]
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
-    for text, sentence in (
-        (
-            small.replace("samples = 40", "samples = 61"),
-            "holds a run with samples = 40; asked for samples = 61",
-        ),
-        (small.replace("epochs = 2", "epochs = 3"), "holds a run with epochs = 2; asked for epochs = 3"),
-        (
-            small.replace("{ groups = 5 }", "{ groups = 7 }"),
-            "holds a run with settings = [{'groups': 3}, {'groups': 5}]",
-        ),
+    for old, new, sentence in (
+        ("samples = 40", "samples = 61", "holds a run with samples = 40; asked for samples = 61"),
+        ("epochs = 2", "epochs = 3", "holds a run with epochs = 2; asked for epochs = 3"),
+        ("{ groups = 5 }", "{ groups = 7 }", "holds a run with settings = [{'groups': 3}, {'groups': 5}]"),
     ):
-        path.write_text(text)
+        path.write_text(small.replace(old, new))
         refused = command(*words)
         assert refused.code == 2
         assert sentence in refused.err
         assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
-    path.write_text(small.replace("folds = [0, 1]", "folds = [0, 1, 2]"))
+    path.write_text(small.replace("[0]", "[0, 1]"))
     counted.done = []
-    assert command(*words, "--method", "edge-blind").code == 0
-    assert [(job.row, job.fold) for job in counted.done] == [("edge-blind", 1), ("edge-blind", 2)]
-    unknown = command(*words, "--fold", 7)
-    assert (unknown.code, "--fold must be in the config, which has 0, 1, 2; got 7" in unknown.err) == (2, True)
+    assert command(*words).code == 0
+    assert {job.fold for job in counted.done} == {1}
 
 
-def test_the_method_that_the_documentation_adds_is_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, undrawn: None
-) -> None:
+def test_the_method_that_the_documentation_adds_is_a_row(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
     module, config = (re.findall(rf"^```{kind}\n(.*?)^```$", page, flags=re.S | re.M) for kind in ("python", "toml"))
-    assert len(module[0].splitlines()) <= 20
-    monkeypatch.setattr(defences, "_HOMES", {**defences._HOMES})
-    monkeypatch.chdir(tmp_path)
-    Path("my_method.py").write_text(module[0])
-    Path("mine.toml").write_text(config[0])
-    done = command("benchmark", "mine.toml", "--out", "out", "--workers", 1, "--json")
-    assert done.code == 0, done.err
-    (data,) = json.loads(done.out)["results"]
-    assert [row["method"] for row in data["methods"]] == ["edge-blind", "voting", "keyed voting"]
-    chosen = [row["chosen"] for row in data["methods"]][1:]
-    assert chosen == [["groups 5"], ["groups 5 key 7"]]
-    Path("mine.toml").write_text(config[0].replace("my_method", "no_such_method"))
-    refused = command("benchmark", "mine.toml", "--out", "other")
-    assert "plugins: importing no_such_method failed with ModuleNotFoundError" in refused.err
+    assert len(module[0].splitlines()) <= 26
+    (tmp_path / "my_method.py").write_text(module[0])
+    (tmp_path / "mine.toml").write_text(config[0])
+    words = [sys.executable, "my_method.py", "benchmark", "mine.toml", "--out", "out", "--json"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    rows = pandas.DataFrame(json.loads(done.stdout)["results"])
+    assert rows["method"].unique().tolist() == ["edge-blind", "voting", "keyed voting"]
+    assert "keyed voting: groups 5 key 7 (1)" in (tmp_path / "out" / "results.md").read_text()
 
 
 def test_other_settings_and_other_data_are_other_jobs(config: Path) -> None:
@@ -276,56 +247,64 @@ def test_other_settings_and_other_data_are_other_jobs(config: Path) -> None:
     first = digests(CONFIG)
     assert len(first) == 7
     assert digests(CONFIG + "data_seed = 1\n") & first == set()
-    # the edge-blind line and the limit know no epochs, and only smoothing samples
-    assert len(digests(CONFIG.replace("epochs = 2", "epochs = 3")) & first) == 3
-    assert len(digests(CONFIG.replace("samples = 40", "samples = 61")) & first) == 5
+    assert len(digests(CONFIG.replace("epochs = 2", "epochs = 3")) & first) == 1  # the limit
+    assert len(digests(CONFIG.replace("{ keep = 0.8 }", "{ keep = 0.9 }")) & first) == 5
     assert first < digests(CONFIG.replace("folds = [0, 1]", "folds = [0, 1, 2]"))
 
 
-def standing(name: str, *folds: dict[str, list[int]]) -> RowStanding:
-    """A method with these answers and radii in each fold; "line" ignores edges."""
-    row = Row(defence="edge-blind" if name == "line" else "none", name=name)
-    facts = [
-        {"graphs": fold["labels"], "labels": fold["labels"], "majority": 0.5}
-        | {"rows": {name: {"predicted": fold["answers"], **dict.fromkeys(ATTACKERS, fold["radii"])}}}
-        for fold in folds
-    ]
-    return RowStanding(name, row, dict(enumerate(facts)))
+def method(name: str, *folds: tuple[list[int], list[int], list[int]]) -> Method:
+    """A method with these labels, answers and radii in each fold; "line" ignores edges."""
+    row, facts = Row(defence="edge-blind" if name == "line" else "none", name=name), {}
+    for number, (labels, answers, radii) in enumerate(folds):
+        result = {"graphs": labels, "labels": labels, "method": "", "score": 0.0, "calls": 1.0, "seconds": {}}
+        certified = {"": {"label": answers, **dict.fromkeys(ATTACKERS, radii)}}
+        facts[number] = {"result": {**result, "certified": certified}, "attacked": [], "chosen": {}}
+    return Method(name, row, facts)
 
 
 def test_a_single_fold_has_the_interval_of_its_graphs_and_a_collapsed_method_is_named() -> None:
-    def row(name: str, answers: list[int]) -> RowStanding:
-        return standing(name, {"labels": [0, 0, 1, 1], "answers": answers, "radii": [2] * 4})
-
-    rows = (row("line", [0, 0, 1, 0]), row("collapsed", [1, 1, 1, 1]))
-    data = DataStandings(Protocol(name="d"), rows)
-    assert str(rows[0].accuracy(1)) == "0.750 (.19-.99)"
-    assert rows[0].accuracy(1).to_dict()["interval"] == pytest.approx([0.194120, 0.993691], abs=1e-5)
-    assert (rows[0].collapsed, rows[1].collapsed) == (False, True)
-    assert data.collapsed.endswith("nothing follows for its defence: collapsed.")
-    assert not replace(data, rows=rows[:1]).collapsed
-
-
-def test_paired_tests_compare_the_best_with_each_other_and_count_themselves() -> None:
-    def row(name: str, *folds: list[int]) -> RowStanding:
-        return standing(name, *({"labels": [0] * 12, "answers": [0] * 12, "radii": radii} for radii in folds))
-
-    strong, weak = row("strong", [3] * 12, [3] * 12), row("line", [-1] * 12, [3] * 12)
-    data = DataStandings(Protocol(name="d"), (weak, strong))
-    tests = data.tests()
-    assert [(test.first, test.second, test.radius) for test in tests][:4] == [
-        ("strong", "line", r) for r in (0, 1, 2, 3)
+    rows = [
+        method(name, ([0, 0, 1, 1], answers, [2] * 4)) for name, answers in (("line", [0, 0, 1, 0]), ("same", [1] * 4))
     ]
-    assert tests[0].p_value == pytest.approx(2 * 0.5**12)
-    assert tests[0].comparisons == len(RADII)
-    assert tests[0].adjusted == pytest.approx(6 * 2 * 0.5**12)
-    # which row is the best is read off the same graphs: every two rows are counted
-    middling = row("middling", [3] * 11 + [-1], [3] * 12)
-    three = replace(data, rows=(*data.rows, middling)).tests()
-    assert [(test.first, test.second) for test in three][:2] == [("strong", "line"), ("strong", "middling")]
-    assert {test.comparisons for test in three} == {3 * len(RADII)}
-    assert three[0].adjusted == pytest.approx(18 * 2 * 0.5**12)
-    assert three[1].adjusted == 1
-    assert data.best(2).name == "strong"
-    assert data.best(2).accuracy(2).half == 0
-    assert Measured((0.2, 0.4)).half == pytest.approx(12.706 * 0.1414 / np.sqrt(2), rel=1e-3)
+    assert str(rows[0].accuracy(1)) == "0.750 (.19-.99)"
+    assert rows[0].accuracy(1).ends == pytest.approx([0.194120, 0.993691], abs=1e-5)
+    (remark,) = Standing(Protocol(name="d"), rows, 1.0, ()).remarks
+    assert remark.endswith("nothing follows for its defence: same.")
+    assert Standing(Protocol(name="d"), rows[:1], 1.0, ()).remarks == []
+
+
+def test_above_the_line_is_what_beats_it_by_more_than_the_interval_of_the_difference() -> None:
+    def row(name: str, *right: int) -> Method:
+        return method(name, *(([0] * 12, [0] * 12, [3] * number + [-1] * (12 - number)) for number in right))
+
+    line, strong, unsteady = row("line", 4, 8, 6), row("strong", 6, 9, 8), row("unsteady", 12, 7, 6)
+    data = Standing(Protocol(name="d"), (line, strong, unsteady), 1.0, ())
+    # single shares overlap, the differences of the same folds do not
+    assert strong.accuracy(1).ends[0] < line.accuracy(1).ends[1]
+    assert [data.better(one, 3) for one in data.methods] == [False, True, False]
+    assert not data.better(strong, 5)
+    assert Measured((0.2, 0.4)).ends[1] - 0.3 == pytest.approx(12.706 * 0.1414 / np.sqrt(2), rel=1e-3)
+
+
+def test_a_page_of_earlier_code_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = f"# Numbers\n\n{provenance.stamp()}\n\n| 1 |\n"
+    assert provenance.marked(page) == page
+    earlier = page.replace(provenance.code_hash(), "0" * 16)
+    assert "of earlier code" in provenance.marked(earlier)
+    assert provenance.marked(provenance.marked(earlier)) == provenance.marked(earlier)
+    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path)
+    (tmp_path / "noise").mkdir()
+    hashes = []
+    for text in ('"""Words."""\n\nA = 1  # a comment\n', "A = 1\n", "A = 2\n"):
+        (tmp_path / "noise" / "a.py").write_text(text)
+        provenance.code_hash.cache_clear()
+        hashes.append(provenance.code_hash())
+    provenance.code_hash.cache_clear()
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.name)
+def test_every_page_of_tables_is_of_this_code_or_says_that_it_is_not(path: Path) -> None:
+    page = path.read_text()
+    assert provenance.stamped(page), "its numbers are of unknown code (the command that makes it writes a stamp)"
+    assert provenance.marked(page) == page, "the code has changed (make the tables again, or run benchmarks/stamp.py)"

@@ -29,9 +29,9 @@ _PAIRS = ((0.3, 0.2), (0.05, 0.4), (0.01, 0.6), (0.01, 0.8))
 _GROUPS = (3, 10)
 _BUDGETS = (1, 3, 8)
 # keep probabilities of edges, each with noises on labels or bits
-_JOINT_KEEPS = (0.8, 0.9, 0.95)
+_JOINT_KEEPS = (0.7, 0.8, 0.9)
 _FEATURE_NOISES: dict[str | None, tuple[dict[str, float], ...]] = {
-    "labels": ({"label_keep": 0.6}, {"label_keep": 0.8}),
+    "labels": ({"label_keep": 0.55}, {"label_keep": 0.75}),
     "bits": ({"bit_add": 0.01, "bit_remove": 0.6}, {"bit_add": 0.2, "bit_remove": 0.2}),
     None: (),
 }

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from flipproof.certificates.metrics import CONFIDENCE, Curve, mean_radius, only_class, share_interval, shares
+from flipproof.certificates.metrics import (
+    CONFIDENCE,
+    Curve,
+    mean_radius,
+    only_class,
+    share_interval,
+    shares,
+    short_interval,
+)
 from flipproof.files import write_text
 from flipproof.report.content import ATTACKERS, RADII
 from flipproof.report.drawing import Panel, curves_figure
@@ -54,7 +62,8 @@ class Measured:
 
     def __str__(self) -> str:
         low, high = self.ends
-        return f"{self.mean:.3f} ± {(high - low) / 2:.3f}" if len(self.values) > 1 else f"{self.mean:.3f}"
+        spread = f"± {(high - low) / 2:.3f}" if len(self.values) > 1 else f"({short_interval((low, high))})"
+        return f"{self.mean:.3f} {spread}"
 
     def above(self, other: Measured) -> bool:
         """Whether it is larger on the same folds by more than the interval of the difference."""
@@ -197,7 +206,9 @@ def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str,
     for protocol in protocols:
         own = {job: content for job, content in finished.items() if job.data == protocol.name}
         limit = next((content for job, content in own.items() if job.row == LIMIT), None)
-        left = None if limit is None else {r: most / limit["graphs"] for r, most in zip(RADII, limit["most"], strict=True)}
+        left = (
+            None if limit is None else {r: most / limit["graphs"] for r, most in zip(RADII, limit["most"], strict=True)}
+        )
         methods = []
         for row in protocol.rows:
             folds = {

@@ -78,8 +78,8 @@ _COMMANDS = {
             "flipproof tune --data MUTAG --root data --radius 1 --out results/tune",
         ),
         "benchmark": (
-            "Compare methods on published folds: certified accuracy with intervals and paired tests, beside the edge-blind line.",
-            "flipproof benchmark benchmarks/quick.toml --root data --out results/benchmark",
+            "Compare methods on published folds: certified accuracy with intervals, beside the edge-blind line.",
+            "flipproof benchmark benchmarks/full.toml --root data --out results/benchmark",
         ),
     },
 }

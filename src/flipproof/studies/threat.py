@@ -11,7 +11,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import withstands
 from flipproof.datasets import Dataset
 from flipproof.defences.changed_nodes import number_of_changes
-from flipproof.defences.defence import Defence, DefendedClassifier, feature_noise_of, hides_features
+from flipproof.defences.defence import Defence, DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BitNoise, LabelNoise
@@ -62,7 +62,7 @@ class Threat:
     def __str__(self) -> str:
         both = [(self.adds, "addition"), (self.removes, "removal")]
         named = both if self.radius is None else [(self.radius, "flip")]
-        named += [(self.changes, "changed label or bit")] if self.changes else []
+        named += [(self.changes, "feature change")] if self.changes else []
         return " and ".join(f"{number or 0} {word}{'s' * (number != 1)}" for number, word in named)
 
     def withstood(self, certificate: Certificate, graph: Graph) -> bool:
@@ -78,15 +78,11 @@ class Threat:
 
     def reached(self, defence: Defence, request: Any, graph: Graph, num_classes: int) -> bool:
         """Whether a model that never changes its answer would withstand the attack on a graph."""
-        if self.changes and not (
-            feature_noise_of(defence) or hides_features(defence) or getattr(request, "nodes", None)
-        ):
-            return False  # certificates would not speak of node features
         best = defence.best(graph, request, num_classes)
-        if best is None:
-            return True
-        edges_alone = best.feature_radius is None
-        return (replace(self, changes=0) if edges_alone else self).withstood(best, graph)
+        of_features = best is not None and best.feature_radius is not None
+        if self.changes and not (of_features or getattr(request, "nodes", None)):
+            return False  # certificates would not speak of node features
+        return best is None or (self if of_features else replace(self, changes=0)).withstood(best, graph)
 
     def check(self, data: Dataset, graphs: Sequence[Graph]) -> None:
         """Refuse graphs that have no room for the attack, and node features that no certificate can let change."""

@@ -64,21 +64,23 @@ def graph_of(rng, nodes, features=None, frozen=0.0):
     return fp.Graph(nodes, pairs[rng.random(number) < 0.4], x, frozen=pairs[rng.random(number) < frozen])
 
 
-@pytest.mark.parametrize(
-    ("features", "frozen"),
-    [(None, 0.0), (None, 0.3), ("labels", 0.0), ("labels", 0.3), ("numbers", 0.0), ("numbers", 0.3)],
-)
+@pytest.mark.parametrize("frozen", [0.0, 0.3])
+@pytest.mark.parametrize("features", [None, "labels", "numbers", "counts alone"])
 def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen):
-    """The deployed answer on every attacked graph, asked for one by one."""
-    rng = np.random.default_rng(0)
+    """The deployed answer on every attacked graph, asked for one by one. From counts alone the radius is the truth."""
+    rng, counts_only = np.random.default_rng(0), features == "counts alone"
     radii = []
     for seed in range(10):
-        model = loud(0 if features is None else 3, 2 + seed % 2, seed=seed)
-        model.learn_sizes(features is None)
-        if seed % 2:
-            model.standardise(*(torch.from_numpy(rng.uniform(2, 9, size)) for size in (5, (5, model.in_features))))
+        if counts_only:
+            model = Local(0, 2 + seed % 2, counts_only=True).eval()
+            fill_table(model, rng)
+        else:
+            model = loud(0 if features is None else 3, 2 + seed % 2, seed=seed)
+            model.learn_sizes(features is None)
+            if seed % 2:
+                model.standardise(*(torch.from_numpy(rng.uniform(2, 9, size)) for size in (5, (5, model.in_features))))
         local = fp.LocalClassifier(model, trust_features=True)
-        graph = graph_of(rng, 4, features, frozen)
+        graph = graph_of(rng, 4, None if counts_only else features, frozen)
         certificate = local.certify(graph)
         assert certificate.label == local.predict(graph)
         if certificate.abstains:
@@ -89,31 +91,11 @@ def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen):
         truth = min(fooling, default=graph.num_slots + 1) - 1
         assert certificate.radius <= truth
         assert (certificate.radius > 0) == (truth > 0)
+        assert certificate.radius == truth or not counts_only
         radii.append(certificate.radius)
     assert len(radii) >= 4
     assert min(radii) < 6
-
-
-def test_without_votes_the_radius_is_the_truth():
-    """The answer follows from the number of edges, so every number that attacks reach can be asked about."""
-    rng = np.random.default_rng(7)
-    radii = []
-    for seed in range(12):
-        classes = 2 + seed % 2
-        model = Local(0, classes, counts_only=True).eval()
-        fill_table(model, rng)
-        local = fp.LocalClassifier(model)
-        graph = graph_of(rng, 4, None, 0.3 * (seed % 3 > 0))
-        certificate = local.certify(graph)
-        assert certificate.label == local.predict(graph)
-        if certificate.abstains:
-            continue
-        attacks = list(all_attacks(graph))
-        assert all(deployed(local, attacked) == local.predict(attacked) for _, attacked in attacks[seed::20])
-        fooling = [len(flips) for flips, attacked in attacks if deployed(local, attacked) != certificate.label]
-        assert certificate.radius == min(fooling, default=graph.num_slots + 1) - 1
-        radii.append(certificate.radius)
-    assert len(set(radii)) >= 3
+    assert len(set(radii)) > 1
 
 
 def test_without_votes_nodes_say_nothing_and_a_folder_remembers(tmp_path):
@@ -154,21 +136,6 @@ def test_target_agrees_with_predict(features):
         assert target.confirm(attacked)[0] == fooled
         leads = leads_over_rivals(NodeSet(local, attacked).totals(), target.label, local.num_classes)
         np.testing.assert_allclose(leads.min(), margin)
-
-
-def test_greedy_attacks_up_to_12_flips_never_succeed_inside_a_radius():
-    graphs = list(fp.datasets.topologies(10, seed=3))
-    model = Local(0, 8, seed=0)
-    fp.train(model, graphs, budget=3, epochs=40, learning_rate=0.006)
-    local = fp.LocalClassifier(model)
-    attacked = 0
-    for graph, certificate in zip(graphs, local.certify_all(graphs), strict=True):
-        if certificate.abstains:
-            continue
-        result = fp.attacks.greedy(local, graph, budget=12, label=certificate.label)
-        attacked += result.success
-        assert not result.success or result.size > certificate.radius
-    assert attacked > 2
 
 
 def test_answers_do_not_depend_on_node_numbers():
@@ -243,20 +210,6 @@ def test_rounding_covers_other_orders_of_summation():
     alone = np.concatenate([nodes.scores(views.own[[row]], views.counts[[row]]) for row in range(len(views))])
     assert (np.abs(alone - evidence.scores) <= evidence.rounding).all()
     assert (evidence.rounding < 1e-8).all()
-
-
-def test_features_are_judged_on_all_graphs_together():
-    """On the first graph alone they look like degrees."""
-    path = [(0, 1), (1, 2), (2, 3), (3, 4)]
-    graphs = [fp.Graph(5, path, [[1.0], [2.0], [2.0], [2.0], [1.0]])]
-    local = fp.LocalClassifier(loud(1))
-    with pytest.raises(fp.InputError, match="degrees"):
-        local.certify_all(graphs)
-    graphs += [
-        fp.Graph(5, path, [[2.0], [1.0], [1.0], [2.0], [2.0]]),
-        fp.Graph(5, path[1:], [[2.0], [2.0], [1.0], [2.0], [1.0]]),
-    ]
-    assert len(local.certify_all(graphs)) == 3
 
 
 def test_refusals():

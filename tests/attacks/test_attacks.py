@@ -250,7 +250,7 @@ def test_extensions_are_all_of_them_once_and_draws_have_no_flip_twice() -> None:
     [
         ({"budget": -1}, "budget must be an integer of at least 0"),
         ({"budget": 2, "adds": False, "removes": False}, "allowed to add or to remove"),
-        ({"budget": 2, "label": 7}, "label must lie in 0..1"),
+        ({"budget": 2, "label": 7}, "label must be an integer from 0 to 1; got 7"),
         ({"budget": 2, "max_calls": 0}, "max_calls must allow"),
     ],
 )

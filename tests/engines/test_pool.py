@@ -168,9 +168,8 @@ def test_where_a_process_cannot_be_forked(monkeypatch: pytest.MonkeyPatch, capsy
     network.engine(2, quiet=False)
     assert "flipproof: the model is on a GPU: using one worker\n" in capsys.readouterr().err
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert isinstance(black_box.engine(2), ThisProcess)
-    assert local_engine(2)[1] == "this system cannot fork a process safely: using one worker"
-    assert local_engine(1)[1] == ""
+    assert [type(local_engine(workers, quiet=False)) for workers in (1, 2)] == [ThisProcess, ThisProcess]
+    assert capsys.readouterr().err == "flipproof: this system cannot fork a process safely: using one worker\n"
     with pytest.raises(fp.InputError, match="workers must be an integer of at least 1; got 0"):
         Processes(0)
 

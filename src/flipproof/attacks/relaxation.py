@@ -39,10 +39,9 @@ def gradient_search(target: Target, space: Space, rng: np.random.Generator) -> B
     candidates = np.concatenate([nested, sets[1:]])
     outcome = target.evaluate(candidates)
     fooled = np.flatnonzero(outcome.fooled[: len(nested)])
-    if len(fooled):  # the smallest of the nested sets
-        flips = candidates[fooled[0]]
-        return Best(flips[flips >= 0], float(outcome.margins[fooled[0]]), float(outcome.guides[fooled[0]]), True)
-    return Best.of(candidates, outcome)
+    return Best.at(
+        int(fooled[0]) if len(fooled) else None, candidates, outcome
+    )  # the smallest of the nested sets, if any
 
 
 def _descended(target: Target, space: Space) -> NDArray[np.float64]:

@@ -34,7 +34,7 @@ class AttackResult:
     success: bool  # whether it did
     confirmed: (
         bool | None
-    )  # by a second look, on fresh noise where the defence samples; None where there was nothing to confirm
+    )  # on a second look, with fresh noise where the defence samples; None if there was nothing to confirm
     alpha: float  # probability with which a false success is confirmed; 0 where nothing is sampled
     budget: int
     margin_before: float  # lead of the label over its strongest rival, in logits or in shares of votes
@@ -163,11 +163,16 @@ class Best:
         return cls(np.empty(0, dtype=np.int64), np.inf, np.inf, False)
 
     @classmethod
-    def of(cls, candidates: IntArray, outcome: Outcome) -> Best:
-        """The best of several candidates (rows, -1 fills up)."""
+    def of(cls, target: Target, candidates: IntArray) -> Best:
+        """The best of several candidates (rows, -1 fills up), as far as there is room to evaluate them."""
+        return cls.at(None, candidates, target.evaluate(candidates))
+
+    @classmethod
+    def at(cls, place: int | None, candidates: IntArray, outcome: Outcome) -> Best:
+        """The candidate at this place; ``None`` for the best."""
         if not len(outcome):
             return cls.nothing()
-        place = outcome.best()
+        place = outcome.best() if place is None else place
         row = candidates[place]
         margin, guide, fooled = (values[place].item() for values in (outcome.margins, outcome.guides, outcome.fooled))
         return cls(row[row >= 0], margin, guide, fooled)
@@ -196,13 +201,11 @@ Search = Callable[[Target, Space, np.random.Generator], Best]
 
 def minimal(target: Target, flips: IntArray) -> IntArray:
     """A subset of a successful set of flips ``[d]`` that succeeds too, and of which no single flip can be taken back."""
-    while len(flips):
-        count = len(flips)
-        fewer = np.tile(flips, (count, 1))[~np.eye(count, dtype=np.bool_)].reshape(count, count - 1)
-        outcome = target.evaluate(fewer)
-        if not len(outcome) or not outcome.fooled.any():
+    while count := len(flips):
+        fewer = Best.of(target, np.tile(flips, (count, 1))[~np.eye(count, dtype=np.bool_)].reshape(count, count - 1))
+        if not fewer.fooled:
             break
-        flips = fewer[outcome.best()]
+        flips = fewer.flips
     return flips
 
 
@@ -212,13 +215,12 @@ def run(name: str, search: Search, target: Target, space: Space, budget: int, se
         raise InputError(
             f"max_calls must allow at least one candidate, {target.cost} calls; got {target.max_calls} (raise it)"
         )
-    best = clean = Best.of(nothing, target.evaluate(nothing))
+    best = clean = Best.of(target, nothing)
     if space.size and not clean.fooled:
         best = search(target, space, np.random.default_rng(checked_seed(seed)))
     if best.fooled and len(best.flips) > 1:
         target.max_calls = None  # taking back costs little, and is part of every attack
-        fewer = minimal(target, best.flips)[None]
-        best = Best.of(fewer, target.evaluate(fewer))
+        best = Best.of(target, minimal(target, best.flips)[None])
     flips = pairs_of_slots(graph.slots[np.sort(best.flips[best.flips < graph.num_slots])], graph.num_nodes)
     entries = np.sort(best.flips[best.flips >= graph.num_slots]) - graph.num_slots
     attacked = with_changes(graph, entries).flipped(flips)
@@ -312,8 +314,7 @@ def random(target: Target, space: Space, rng: np.random.Generator) -> Best:
     best = Best.nothing()
     for size in range(1, space.size + 1):
         tries = _TRIES if target.room is None else -(-target.room // (space.size - size + 1))
-        drawn = space.draws(tries, size, rng)
-        best = best.better(Best.of(drawn, target.evaluate(drawn)))
+        best = best.better(Best.of(target, space.draws(tries, size, rng)))
         if best.fooled:
             break
     return best
@@ -324,12 +325,11 @@ def greedy(target: Target, space: Space, rng: np.random.Generator) -> Best:
     """Flip the node pair that lowers the label's margin most, until the answer changes or the budget is spent."""
     flips, best = np.empty(0, dtype=np.int64), Best.nothing()
     for _ in range(space.size):
-        candidates = space.extensions(flips, rng, limit=target.room)
-        outcome = target.evaluate(candidates)
-        best = best.better(Best.of(candidates, outcome))
-        if best.fooled or not len(outcome):
+        step = Best.of(target, space.extensions(flips, rng, limit=target.room))
+        best = best.better(step)
+        if best.fooled or not len(step.flips):  # the latter where no calls are left
             break
-        flips = candidates[outcome.guides.argmin()]
+        flips = step.flips
     return best
 
 
@@ -348,8 +348,7 @@ def exhaustive(target: Target, space: Space, rng: np.random.Generator) -> Best:
     for size in range(1, space.size + 1):
         sets = space.sets(size)
         while target.room != 0 and (part := list(islice(sets, _SETS_AT_ONCE))):
-            candidates = np.array(part)
-            best = best.better(Best.of(candidates, target.evaluate(candidates)))
+            best = best.better(Best.of(target, np.array(part)))
             if best.fooled:
                 return best
     return best
@@ -374,12 +373,10 @@ def known(target: Target, space: Space, rng: np.random.Generator) -> Best:
     A certificate that is found by trying flips knows the smallest attack wherever it is exact: ``radius + 1`` flips.
     ``max_calls`` limits the search for the certificate.
     """
-    nothing = np.empty((1, 0), dtype=np.int64)
-    best = Best.of(nothing, target.evaluate(nothing))
-    flips = target.known()
+    best, flips = Best.of(target, np.empty((1, 0), dtype=np.int64)), target.known()
     if not flips.size or flips.shape[1] > space.budget or not np.isin(flips, space.slots).all():
         return best
-    return Best.of(flips, target.evaluate(flips)).better(best)
+    return Best.of(target, flips).better(best)
 
 
 _ATTACKS = {attack.__name__: attack for attack in (random, greedy, exhaustive, gradient, known)}

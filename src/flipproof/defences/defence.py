@@ -33,7 +33,7 @@ from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.graphs.conversions import UnusedEdgeFields
 from flipproof.noise import EdgeNoise, FeatureNoise
-from flipproof.progress import note, watched
+from flipproof.progress import watched
 
 if TYPE_CHECKING:
     from flipproof.defences.target import Effort, Target
@@ -354,9 +354,7 @@ class DefendedClassifier:
         if workers is None:
             return ThisProcess()
         count = cores() if workers == 0 else checked_count(workers, "workers", 1, "0 for one per core")
-        engine, sentence = local_engine(count, forks=self.classifier.forks)
-        note(sentence, quiet=quiet or not sentence)
-        return engine
+        return local_engine(count, forks=self.classifier.forks, quiet=quiet)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write model and defence to a folder, whole or not at all; the model must be one of flipproof's own."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
-from flipproof.checks import checked_samples, checked_seed
+from flipproof.checks import checked_integer, checked_samples, checked_seed
 from flipproof.defences.changed_nodes import with_changes
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
@@ -76,14 +76,9 @@ class Target(ABC):
 
     def aim(self, label: Any) -> None:
         """Set the class to be left: the one given, or by default the classifier's own answer."""
-        if label is None:
-            self.label = self.prediction()
-        elif isinstance(label, bool) or not isinstance(label, (int, np.integer)):
-            raise InputError(f"label must be a class number; got {label!r} (None for the model's own answer)")
-        elif not 0 <= label < self.classifier.num_classes:
-            raise InputError(f"label must lie in 0..{self.classifier.num_classes - 1}; got {label}")
-        else:
-            self.label = int(label)
+        most = self.classifier.num_classes - 1
+        own = "or None for the model's own answer"
+        self.label = self.prediction() if label is None else checked_integer(label, "label", 0, most, own)
         if self.max_calls is not None:  # asking for the label is not part of the search
             self.max_calls += self.calls
 

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
+from flipproof.progress import note
 
 _DEATHS = 3  # of workers over the same task, after which it is given up
 _BUNDLE_SECONDS, _BUNDLE = 0.02, 16  # work that travels together: how long it may take, and the largest number of tasks
@@ -226,10 +227,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def local_engine(workers: int, *, forks: bool = True) -> tuple[Engine, str]:
-    """The engine for this number of workers, and a sentence where one must do; a model on a GPU does not survive a fork."""
+def local_engine(workers: int, *, forks: bool = True, quiet: bool = True) -> Engine:
+    """The engine for this number of workers; unless ``quiet``, a sentence says why one must do.
+
+    A model on a GPU does not survive a fork.
+    """
     safe = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
     if workers > 1 and safe and forks:
-        return Processes(workers), ""
+        return Processes(workers)
     why = "the model is on a GPU" if safe else "this system cannot fork a process safely"
-    return ThisProcess(), f"{why}: using one worker" if workers > 1 else ""
+    note(f"{why}: using one worker", quiet=quiet or workers == 1)
+    return ThisProcess()

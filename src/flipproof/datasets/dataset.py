@@ -191,8 +191,12 @@ def _span(values: list[int]) -> str:
 def fingerprint(graphs: Dataset) -> str:
     """Hash of all graphs, their features, labels and class names; independent of machine and path."""
     digest = hashlib.sha256(json.dumps([len(graphs), list(graphs.class_names)]).encode())
+    first: Graph | None = None
     for graph in graphs:
-        digest.update(f"{graph.topology} {graph.label}".encode())
+        digest.update(f"{graph.topology} {graph.label}".encode() + (b"" if graph.node is None else b" %d" % graph.node))
+        if first is not None and graph.node is not None and graph.node_features is first.node_features:
+            continue  # another node of the same graph
+        first = graph
         if graph.node_features is not None:
             features = graph.node_features
             digest.update(f"{features.shape} {features.dtype.str}".encode())

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flipproof.checks import checked_count, checked_seed
+from flipproof.datasets.dataset import Dataset
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
 from flipproof.graphs.conversions import read_only
@@ -58,6 +59,21 @@ class NodeTask:
     def num_classes(self) -> int:
         """Number of declared classes, also those without a node."""
         return len(self.class_names)
+
+    def dataset(self) -> Dataset:
+        """The nodes as a data set: its members are the same graph, each time with another node that is meant."""
+        labels = [None if label < 0 else label for label in self.labels.tolist()]
+        nodes = (
+            self.graph.replaced(node=node, label=label, name=f"node {node}") for node, label in enumerate(labels)
+        )
+        return Dataset(nodes, class_names=self.class_names, name=self.name)
+
+    @classmethod
+    def of(cls, nodes: Dataset) -> NodeTask:
+        """The task of which :meth:`dataset` gave the nodes."""
+        graph = nodes[0].replaced(node=None, label=None, name=nodes.name)
+        labels = [-1 if node.label is None else node.label for node in nodes]
+        return cls(graph, labels, nodes.class_names, name=nodes.name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

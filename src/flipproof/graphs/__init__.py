@@ -1,7 +1,7 @@
 """Graphs, the numbering of their node pairs, and conversions."""
 
 from flipproof.graphs.conversions import IntArray, checked_features, pairs_of_slots, slots_of_pairs
-from flipproof.graphs.graph import Graph, as_graph, as_graphs, unchecked_graph
+from flipproof.graphs.graph import Graph, as_graph, as_graphs, unchecked_graph, whole_graphs
 
 __all__ = [
     "Graph",
@@ -12,4 +12,5 @@ __all__ = [
     "pairs_of_slots",
     "slots_of_pairs",
     "unchecked_graph",
+    "whole_graphs",
 ]

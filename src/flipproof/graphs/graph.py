@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.checks import checked_count
+from flipproof.checks import checked_count, checked_integer
 from flipproof.errors import InputError
 from flipproof.graphs.conversions import (
     NO_PAIRS,
@@ -38,6 +38,20 @@ if TYPE_CHECKING:
 _KEPT: Any = object()  # stands for what a graph already has
 
 
+def _checked_node(node: int | None, num_nodes: int) -> int | None:
+    return None if node is None else checked_integer(node, "node", 0, num_nodes - 1, "a node of the graph")
+
+
+_CHECKS: Mapping[str, Callable[[Any, int], Any]] = {
+    "edges": lambda edges, num_nodes: canonical_pairs(edges, num_nodes, "edges"),
+    "node_features": checked_features,
+    "label": lambda label, num_nodes: checked_label(label),
+    "frozen": lambda pairs, num_nodes: canonical_pairs(() if pairs is None else pairs, num_nodes, "frozen"),
+    "name": lambda name, num_nodes: None if name is None else str(name),
+    "node": _checked_node,
+}
+
+
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Graph:
     """An undirected graph without self-loops.
@@ -50,6 +64,7 @@ class Graph:
         label: The class, 0, 1, 2, ..., if known.
         frozen: Node pairs that neither the noise nor an attacker can touch. They are left out of the slots.
         name: Free text, for reports.
+        node: The node that is meant, where a model classifies single nodes; ``label`` is then its class.
 
     Attributes are read-only. ``edges`` holds each edge once, ``u < v``, sorted.
 
@@ -64,6 +79,7 @@ class Graph:
     label: int | None
     frozen: IntArray
     name: str | None
+    node: int | None
 
     def __init__(
         self,
@@ -74,24 +90,24 @@ class Graph:
         *,
         frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
         name: str | None = None,
+        node: int | None = None,
     ) -> None:
         num_nodes = checked_count(num_nodes, "num_nodes", 1, "leave graphs without nodes out of the data")
-        self.__dict__.update(
-            num_nodes=num_nodes,
-            edges=canonical_pairs(edges, num_nodes, "edges"),
-            node_features=checked_features(node_features, num_nodes),
-            label=checked_label(label),
-            frozen=canonical_pairs(() if frozen is None else frozen, num_nodes, "frozen"),
-            name=None if name is None else str(name),
-        )
+        content = {"edges": edges, "node_features": node_features, "label": label, "frozen": frozen, "name": name}
+        self._set(num_nodes, content | {"node": node})
+
+    def _set(self, num_nodes: int, content: dict[str, Any]) -> None:
+        self.__dict__["num_nodes"] = num_nodes
+        self.__dict__.update((key, _CHECKS[key](value, num_nodes)) for key, value in content.items())
 
     def __reduce__(self) -> tuple[Any, ...]:
         positional = (self.num_nodes, self.edges, self.node_features, self.label)
-        return partial(Graph, frozen=self.frozen, name=self.name), positional
+        return partial(Graph, frozen=self.frozen, name=self.name, node=self.node), positional
 
     def __repr__(self) -> str:
         features = None if self.node_features is None else self.node_features.shape[1]
-        more = {"features": features, "frozen": len(self.frozen) or None, "label": self.label, "name": self.name}
+        more = {"features": features, "frozen": len(self.frozen) or None}
+        more |= {key: getattr(self, key) for key in ("node", "label", "name")}
         parts = {"num_nodes": self.num_nodes, "num_edges": self.num_edges, **more}
         return f"Graph({', '.join(f'{key}={value!r}' for key, value in parts.items() if value is not None)})"
 
@@ -107,7 +123,8 @@ class Graph:
             return NotImplemented
         one, two = self.node_features, other.node_features
         same_features = one is two if one is None or two is None else np.array_equal(one, two)
-        return self.topology == other.topology and self.label == other.label and same_features
+        same = (self.topology, self.label, self.node) == (other.topology, other.label, other.node)
+        return same and same_features
 
     def __hash__(self) -> int:
         return hash(self.topology)
@@ -199,9 +216,17 @@ class Graph:
         label: int | None = _KEPT,
         frozen: ArrayLike | Iterable[tuple[int, int]] | None = _KEPT,
         name: str | None = _KEPT,
+        node: int | None = _KEPT,
     ) -> Graph:
         """A copy with some of the constructor's arguments changed; see :class:`Graph`."""
-        return replace(self, **{key: value for key, value in locals().items() if key != "self" and value is not _KEPT})
+        changed = {key: value for key, value in locals().items() if key != "self" and value is not _KEPT}
+        if "num_nodes" in changed:
+            return replace(self, **changed)
+        made = object.__new__(Graph)  # what stays is shared, and was checked
+        kept = [entry.name for entry in fields(self)] + ["topology"] * (not changed.keys() & {"edges", "frozen"})
+        made.__dict__.update((key, self.__dict__[key]) for key in kept if key in self.__dict__)
+        made._set(self.num_nodes, changed)
+        return made
 
     # ---- conversions ----
 
@@ -417,5 +442,11 @@ def unchecked_graph(
     """A graph from parts in canonical form: int64 pairs ``u < v``, sorted, each once, and checked features. Much faster."""
     graph = Graph.__new__(Graph)
     content = {"num_nodes": num_nodes, "edges": read_only(edges), "node_features": node_features, "label": label}
-    graph.__dict__.update(content, frozen=NO_PAIRS, name=name)
+    graph.__dict__.update(content, frozen=NO_PAIRS, name=name, node=None)
     return graph
+
+
+def whole_graphs(graphs: Iterable[Graph]) -> list[Graph]:
+    """The graphs, without those that differ from an earlier one in the node that is meant alone."""
+    members = {id(graph) if graph.node is None else (graph.topology, id(graph.node_features)): graph for graph in graphs}
+    return list(members.values())

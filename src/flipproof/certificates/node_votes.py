@@ -7,8 +7,10 @@ holds for it as for a graph; certificates of different nodes come from the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,6 +67,7 @@ class NodeVotes(SampledEvidence):
             )
         super().__post_init__()
         counts.flags.writeable = False
+        self.__dict__["_known"] = {}  # what is worked out once for all nodes
 
     def __len__(self) -> int:
         return int(self.counts[0].sum())
@@ -77,9 +80,43 @@ class NodeVotes(SampledEvidence):
         """Number of declared classes."""
         return int(self.counts.shape[1])
 
-    def certify(self) -> Certificate:
-        """See :class:`Evidence`; refused, since votes on nodes give a certificate per node: see :meth:`certificates`."""
-        raise InputError("votes on nodes give a certificate per node (use certificates, or certify_nodes)")
+    def of(self, node: int) -> Self:
+        """The same votes as evidence about one node."""
+        one, label = copy.copy(self), -1 if self.labels is None else int(self.labels[node])
+        one.__dict__["graph"] = self.graph.replaced(node=node, label=None if label < 0 else label, name=f"node {node}")
+        return one
+
+    def with_labels(self, labels: Mapping[int, int | None]) -> Self:
+        """The same votes with the true classes of some nodes, where they are known."""
+        known = np.full(len(self.counts), -1)
+        for node, label in labels.items():
+            known[node] = -1 if label is None else label
+        return replace(self, labels=known)
+
+    def _once(self, key: Any, work: Callable[[], Any]) -> Any:
+        known: dict[Any, Any] = self.__dict__["_known"]
+        if key not in known:
+            known[key] = work()
+        return known[key]
+
+    @property
+    def digest(self) -> str:
+        """See :class:`Evidence`."""
+        return str(self._once("digest", lambda: super(NodeVotes, self).digest))
+
+    def made_again(self) -> bool:
+        """See :class:`Evidence`."""
+        return bool(self._once("made again", lambda: super(NodeVotes, self).made_again()))
+
+    def certify(self, *, alpha: float = 0.001) -> Certificate:
+        """The certificate of the node that is meant; refused without one, since there is a certificate per node.
+
+        Args:
+            alpha: Failure probability.
+        """
+        if self.graph.node is None:
+            raise InputError("votes on nodes give a certificate per node (use certificates, or certify_nodes)")
+        return self.certificates([self.graph.node], alpha=alpha)[0]
 
     def certificates(
         self, nodes: ArrayLike | Iterable[int] | None = None, *, alpha: float = 0.001, simultaneous: bool = False
@@ -93,21 +130,23 @@ class NodeVotes(SampledEvidence):
         """
         chosen = checked_nodes(nodes, self.graph.num_nodes)
         level = alpha / max(1, len(chosen)) if simultaneous else alpha
-        remaining, counts, graph = self.remaining(level), self.counts[chosen].astype(np.int64), self.graph
-        # the two largest numbers of votes decide, and most nodes share them with others
-        leading = -np.sort(-counts, axis=1)[:, :2]
-        _, first, same = np.unique(leading, axis=0, return_index=True, return_inverse=True)
-        limits = graph.max_adds, graph.max_removes
+        readings = self._once(level, lambda: self._readings(level))
+        certificates = []
+        for votes in self.counts[chosen].tolist():
+            alike = readings[tuple(sorted(votes)[-2:])]
+            label = None if alike.label is None else int(np.argmax(votes))
+            certificates.append(replace(alike, label=label, counts=tuple(votes), alpha=float(level), seed=self.seed))
+        return certificates
+
+    def _readings(self, level: float) -> dict[tuple[int, ...], Certificate]:
+        """Certificates by the two largest numbers of votes, the smaller one first: they decide, and most nodes share them."""
+        counts, graph = self.counts.astype(np.int64), self.graph
+        leading, first = np.unique(np.sort(counts, axis=1)[:, -2:], axis=0, return_index=True)
+        remaining, limits = self.remaining(level), (graph.max_adds, graph.max_removes)
         alike = vote_share.many_from_counts(counts[first], self.noise, alpha=remaining, limits=limits)
         if self.feature_noise is not None:
             alike = [with_features(certificate, certificate, graph, self.feature_noise) for certificate in alike]
-        certificates = []
-        for top, votes, place in zip(counts.argmax(axis=1).tolist(), counts.tolist(), same.ravel(), strict=True):
-            label = None if alike[place].label is None else top
-            certificates.append(
-                replace(alike[place], label=label, counts=tuple(votes), alpha=float(level), seed=self.seed)
-            )
-        return certificates
+        return dict(zip(map(tuple, leading.tolist()), alike, strict=True))
 
 
 def checked_nodes(nodes: ArrayLike | Iterable[int] | None, num_nodes: int) -> IntArray:

@@ -410,6 +410,11 @@ class BlackBoxClassifier(Classifier):
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
         return np.asarray(self.function(self.graphs(batch)))
 
+    def label_of(self, graph: Graph) -> int:
+        if graph.node is None:
+            return super().label_of(graph)
+        return int(self._checked_labels(np.asarray(self.function([graph.replaced(label=None, name=None)])), 1)[0])
+
     def graphs(self, batch: NoisyBatch) -> list[Graph]:
         """The noisy graphs as the function sees them, with the features computed on them."""
         if self.features is None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, pairs_of_slots
+from flipproof.graphs import Graph, IntArray, pairs_of_slots, whole_graphs
 from flipproof.noise import EdgeNoise, FeatureNoise, Neighbours, NoisyBatch, SampleStream, SlotLists
 
 if TYPE_CHECKING:
@@ -338,6 +338,7 @@ class Guard:
 
     def check_features(self, graphs: Sequence[Graph]) -> None:
         """Refuse node features that know the clean edges, where the model may see them, or that their noise does not suit."""
+        names, graphs = getattr(graphs, "feature_names", ()), whole_graphs(graphs)
         if self.classifier.feature_noise is not None:
             for graph in graphs:
                 self.classifier.feature_noise.check(graph.node_features)
@@ -351,7 +352,7 @@ class Guard:
         if own and self.classifier.reads_own_features and not self.trust_features:
             from flipproof.classifiers.clean_edges import refuse_clean_edges
 
-            refuse_clean_edges(graphs, getattr(graphs, "feature_names", ()))
+            refuse_clean_edges(graphs, names)
 
 
 def _identity(graph: Graph) -> bytes:

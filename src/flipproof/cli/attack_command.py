@@ -64,7 +64,7 @@ def attack(options: AttackOptions) -> Result:
         "seed": checked_seed(options.seed),
         **constraints,
     }
-    loaded = load_model(options.model)
+    loaded = load_model(options.model, task=options.task)
     chosen = chosen_data(loaded, options)
     classes, base, attacked = num_classes(loaded, options.classes, chosen.dataset), undefended().kind(), {}
     other = None if options.undefended is None else load_model(options.undefended)

@@ -22,7 +22,6 @@ from flipproof.cli.defending import (
     required_defence,
     warn_of_training_graphs,
 )
-from flipproof.cli.node_commands import certify_nodes, checked_task, is_for_nodes
 from flipproof.cli.options import ClusterOptions, FolderOptions, ModelDataOptions, Result, add_shares
 from flipproof.defences.defence import DefendedClassifier, described, feature_noise_of
 from flipproof.engines import cores
@@ -58,7 +57,6 @@ class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
 
     JOINED = ("settings", "asking")
 
-    task: str | None = option("graphs or nodes; by default what the model was trained for.", None)
     edge_blind: str | None = option(
         "The line to beat: a folder of train --model edge-blind, or none. By default it is learned from the training graphs, "
         f"at most {MOST_GRAPHS:,}, where they can be read.",
@@ -69,10 +67,7 @@ class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
 
 def certify(options: CertifyOptions) -> Result:
     """Ask what is missing, derive the certificates, summarise."""
-    checked_task(options.task)
-    loaded = load_model(options.model)
-    if is_for_nodes(loaded, options.task):
-        return certify_nodes(options, loaded)
+    loaded = load_model(options.model, task=options.task)
     defence, values = required_defence(loaded, options)
     chosen = chosen_data(loaded, options)
     request = from_plain(defence.request, {**values, "graphs": len(chosen.graphs)})

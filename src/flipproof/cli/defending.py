@@ -47,12 +47,8 @@ class ChosenData:
 
 def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     """The data of the options, else the model's own; their classes are the model's, by name."""
-    if loaded.metadata.get("task") == "nodes":
-        raise InputError(
-            "the model was trained for nodes, and this command is for graphs (use certify, verify and export)"
-        )
     names = ("data", "root", "download", "data_seed", "split_seed", "symmetrise")
-    source, data = model_data(loaded.metadata, **{name: getattr(options, name) for name in names})
+    source, data = model_data(loaded.metadata, **{name: getattr(options, name) for name in names}, task=loaded.task)
     notes = list[str]()
     if loaded.saved is None:
         numbered = ", ".join(f"{number} is {name}" for number, name in enumerate(data.class_names))
@@ -64,15 +60,17 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     seed = options.graphs_seed if len(indices) < number else None
     if seed is not None:
         of = "" if options.part == "all" else f"{options.part} "
-        notes.append(f"{len(indices)} of {number} {of}graphs, drawn with every class in proportion (seed {seed})")
+        notes.append(
+            f"{len(indices)} of {number} {of}{loaded.task}, drawn with every class in proportion (seed {seed})"
+        )
     return ChosenData(source, data, {index: data[index] for index in indices}, seed, tuple(notes))
 
 
-def spoken_of(values: Mapping[str, Any], name: str | None) -> Space | None:
+def spoken_of(values: Mapping[str, Any], name: str | None, task: str = "graphs") -> Space | None:
     """The defence of this name, else the first that has a setting among the values; ``None`` if there is none."""
     if name is not None:
         return space(name)
-    return next((one for one in spaces() if any(option.name in values for option in one.settings)), None)
+    return next((one for one in spaces(task) if any(option.name in values for option in one.settings)), None)
 
 
 def own_values(defence: Space, values: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -105,7 +103,7 @@ def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | N
     trained = trained_defence(loaded.metadata)
     if trained is not None and wording(trained.name).baseline:
         trained = None  # no defence at all, which must be named
-    chosen = spoken_of(values, name)
+    chosen = spoken_of(values, name, loaded.task)
     if chosen is None:
         return trained
     settings = own_values(chosen, values, "settings")
@@ -122,7 +120,12 @@ def required_defence(loaded: LoadedModel, options: ModelOptions) -> tuple[Defenc
     if defence is None:
         raise InputError(
             "the model was not trained for a defence, so one must be given (--keep 0.9, or --add and --remove, or --defence "
-            f"with one of {', '.join(defence_names())})"
+            f"with one of {', '.join(defence_names(loaded.task))})"
+        )
+    if loaded.task == "nodes" != defence.task:
+        raise InputError(
+            f"a model for nodes is certified with {', '.join(defence_names(loaded.task))}; got --defence {defence.name} "
+            "(leave it out)"
         )
     return defence, own_values(space_of(type(defence)), options.defence_values, "asking")
 
@@ -148,10 +151,13 @@ def defend(
     loaded: LoadedModel, defence: Defence, classes: int, options: ModelOptions | None = None
 ) -> DefendedClassifier:
     """The defended classifier; of a model to compare with, no options speak."""
-    hook, more = load_features(loaded.features(None)), dict[str, Any]()
+    hook, more = (
+        load_features(loaded.features(None)),
+        dict[str, Any](convention="nodes" if loaded.task == "nodes" else None),
+    )
     if options is not None:
         hook = load_features(loaded.features(options.features))
-        more = {"trust_features": options.trust_features, "memory": checked_memory(options.memory)}
+        more |= {"trust_features": options.trust_features, "memory": checked_memory(options.memory)}
     return DefendedClassifier(loaded.model, defence, num_classes=classes, features=hook, **more)
 
 
@@ -256,7 +262,7 @@ def _training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
         apart = {*parts.test_indices.tolist(), *certified}
     else:
         try:
-            source, data = model_data(loaded.metadata)
+            source, data = model_data(loaded.metadata, task=loaded.task)
         except (InputError, OSError) as error:
             raise InputError(
                 f"the graphs that the model was trained on cannot be read: {error} (give --edge-blind with a folder of train "

@@ -213,6 +213,7 @@ class ModelDataOptions(ModelOptions, SourceOptions):
     """A model and its own data, unless others are given."""
 
     data: str | None = data_option("Data set, as for train; by default the model's own.", None)
+    task: str | None = data_option("graphs or nodes; by default what the model was trained for.", None)
     part: str = data_option("Which graphs: test, validation, train or all.", "test")
     graphs: int | None = data_option("Number of graphs, every class in proportion; by default all.", None, least=1)
     graphs_seed: int = data_option("Seed that draws them.", 0)

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from flipproof.cli.node_commands import verify_nodes
 from flipproof.cli.options import OutputOptions, Result
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.files import write_text, written_file
 from flipproof.progress import note, progress
-from flipproof.runs.node_run import NodeSettings
 from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import FORMATS, read_table, write_formatted
 
@@ -112,7 +110,7 @@ def _writer(options: ExportOptions) -> Callable[[BinaryIO], object]:
             raise InputError(
                 f"--format {kind} exports one run; got {len(folders)} (export them one by one, or use --format long)"
             )
-        (NodeSettings if NodeSettings.made(folders[0]) else CertifySettings).read(folders[0])
+        CertifySettings.read(folders[0])
         rows = read_table(folders[0])
         return lambda file: write_formatted(rows, kind, file)
     if kind == "bibtex":
@@ -151,8 +149,6 @@ def verify(options: VerifyOptions) -> Result:
     """Derive every certificate again and compare: exit code 0 if everything agrees; 1, with the graphs named, if not."""
     from flipproof.runs.saved_run import problems_of_run
 
-    if NodeSettings.made(options.folder):
-        return verify_nodes(options.folder)
     settings = CertifySettings.read(options.folder)
     graphs, not_derived = len(settings.graphs), _NOT_DERIVED if settings.question.get("nodes") else ""
     with progress("verifying", graphs, unit="graphs", quiet=options.silent) as advance:

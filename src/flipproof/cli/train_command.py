@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import time
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ import numpy as np
 
 from flipproof.checks import checked_seed
 from flipproof.cli.defending import own_values, spoken_of
-from flipproof.cli.node_commands import checked_task, train_on_nodes
 from flipproof.cli.options import (
     DataOptions,
     Defended,
@@ -24,9 +24,11 @@ from flipproof.cli.options import (
     TrainingOptions,
     training_option,
 )
-from flipproof.datasets import Dataset, Split
+from flipproof.datasets import Dataset, NodeTask, Split, split_nodes
+from flipproof.datasets.sources import DataSource, checked_task
 from flipproof.errors import InputError
 from flipproof.fields import option
+from flipproof.graphs import whole_graphs
 from flipproof.models.loading import load_features
 from flipproof.progress import note, progress
 from flipproof.report.wording import setting_words
@@ -61,6 +63,10 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
     replace: bool = option("Replace a model that stands in --out.", False)
 
     @property
+    def source(self) -> DataSource:
+        return replace(super().source, task=checked_task(self.task))
+
+    @property
     def checkpoint(self) -> Path:
         """The training under way."""
         return self.out.with_name(f"{self.out.name}.part")
@@ -79,6 +85,7 @@ class _Plan:
     defence: Space
     settings: dict[str, Any]
     arguments: dict[str, Any]
+    task: str
 
     @property
     def fitted(self) -> bool:
@@ -88,15 +95,13 @@ class _Plan:
 
 def train(options: TrainOptions) -> Result:
     """Train and save."""
-    if checked_task(options.task) == "nodes":
-        return train_on_nodes(options)
-    plan = _plan(options)
+    source, plan = options.source, _plan(options)
     _refuse_early(options, plan)
     from flipproof import models
     from flipproof.classifiers.clean_edges import refuse_clean_edges
 
-    graphs = options.source.load()
-    parts = options.source.split(graphs)
+    graphs = source.load()
+    parts = source.split(graphs)
     if plan.arguments.get("counts_only"):  # there is no epoch to choose: all are learnt from
         known = np.union1d(parts.train_indices, parts.validation_indices)
         parts = replace(parts, train_indices=known, validation_indices=known[:0])
@@ -108,13 +113,13 @@ def train(options: TrainOptions) -> Result:
             "flipproof.train, and with certify --model package.module:factory)"
         )
     if hook.reads_own and not options.trust_features:
-        refuse_clean_edges(list(parts.train), graphs.feature_names)
+        refuse_clean_edges(whole_graphs(parts.train), graphs.feature_names)
     if graphs.attributes or graphs.remarks:
         note(graphs.describe_features(), quiet=options.silent)
     started = time.perf_counter()
     defence = {"name": plan.defence.name, **plan.settings}
     model, settings, told = (_fitted if plan.fitted else _trained)(parts, hook, options, plan)
-    data = options.source.metadata(graphs)
+    data = source.metadata(graphs)
     models.save(model, options.out, defence=defence, features=hook, metadata={**data, "training": settings})
     if "epochs" in told:
         options.checkpoint.unlink(missing_ok=True)
@@ -136,14 +141,17 @@ def train(options: TrainOptions) -> Result:
 def _plan(options: TrainOptions) -> _Plan:
     """What the options ask for: a model says its defence, and a defence its model."""
     name, values, kind = options.defence, options.defence_values, options.model.partition(":")[0]
-    home = next((known for known in spaces() if kind == (known.network if known.trains else known.name)), None)
+    known_spaces = spaces(options.task)
+    home = next((known for known in known_spaces if kind == (known.network if known.trains else known.name)), None)
     if name is None and home is not None and (home.edge_blind or not values):
         name = home.name
-    defence = spoken_of(values, name) or undefended()
+    defence = spoken_of(values, name, options.task) or undefended()
     settings = defence.checked(own_values(defence, values, "settings"))
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
-    model = options.model or defence.network or ("gin" if defence.trains else defence.name)
-    return _Plan(model, home or defence, defence, settings, defence.training_arguments(settings) | extra)
+    network = next((known.network for known in known_spaces if known.network), "") if options.task == "nodes" else "gin"
+    model = options.model or defence.network or (network if defence.trains else defence.name)
+    arguments = defence.training_arguments(settings) | extra
+    return _Plan(model, home or defence, defence, settings, arguments, options.task)
 
 
 def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
@@ -170,12 +178,24 @@ def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Pla
                 note(f"continuing {options.checkpoint}: {finished} of {of} epochs were done", quiet=options.silent)
             advance(1)
 
-        result = training.train_for(network, parts.train, **arguments, progress=watch)
+        if options.task == "nodes":
+            result = _on_nodes(network, parts, arguments | {"progress": watch})
+        else:
+            result = training.train_for(network, parts.train, **arguments, progress=watch)
     told: dict[str, Any] = {"epochs": result.epochs, "best_epoch": result.best_epoch}
     if at_once:
         told = {"chosen": "by numbers of nodes and edges"}
     accuracy = {"train_accuracy": result.final.accuracy, "validation_accuracy": result.final.validation_accuracy}
     return network, result.settings, {**told, **accuracy, "seconds": round(result.seconds, 3)}
+
+
+def _on_nodes(network: NamedNetwork, parts: Split, arguments: dict[str, Any]) -> Any:
+    from flipproof import training
+
+    taken = inspect.signature(training.train_nodes).parameters
+    own = {name: value for name, value in arguments.items() if name in taken}
+    task = NodeTask.of(parts.dataset)
+    return training.train_nodes(network, task, split=split_nodes(task, seed=parts.seed), **own)
 
 
 def _fitted(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
@@ -195,6 +215,13 @@ def _refuse_early(options: TrainOptions, plan: _Plan) -> None:
         raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
     if out.exists() and not options.replace:
         raise InputError(f"--out {out} holds a model already (choose another folder, or add --replace)")
+    if options.task == "nodes":
+        for_graphs = {"corrected": False, "objective": "samples", "batch_size": None, "class_weights": False}
+        for name, default in for_graphs.items():
+            if getattr(options, name) != default:
+                raise InputError(f"--{name.replace('_', '-')} is for graphs (leave it out with --task nodes)")
+        if plan.model != (needed or "node-gcn"):
+            raise InputError(f"--task nodes trains node-gcn; got --model {plan.model} (leave --model out)")
     if needed is not None and plan.model != needed:
         raise InputError(f"{plan.defence.name} needs --model {needed}; got {plan.model} (leave --model out)")
     if options.corrected and (plan.model != "gin" or noise is None):
@@ -232,7 +259,7 @@ def _shown(summary: dict[str, Any], plan: _Plan) -> Iterator[Any]:
     sizes, validation, epochs = summary["graphs"], summary["validation_accuracy"], summary.get("epochs")
     chosen = "with" if epochs is None else "the epoch"
     rows = {
-        "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify",
+        plan.task: f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify",
         "trained for": f"{plan.defence.name}: {setting_words(summary['defence']) or 'the graphs as they are'}",
         "features": summary["features"],
         **(

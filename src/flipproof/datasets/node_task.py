@@ -63,9 +63,7 @@ class NodeTask:
     def dataset(self) -> Dataset:
         """The nodes as a data set: its members are the same graph, each time with another node that is meant."""
         labels = [None if label < 0 else label for label in self.labels.tolist()]
-        nodes = (
-            self.graph.replaced(node=node, label=label, name=f"node {node}") for node, label in enumerate(labels)
-        )
+        nodes = (self.graph.replaced(node=node, label=label, name=f"node {node}") for node, label in enumerate(labels))
         return Dataset(nodes, class_names=self.class_names, name=self.name)
 
     @classmethod

@@ -1,4 +1,7 @@
-"""A data set as a user names it, how it is split, and what a model folder remembers of both."""
+"""A data set as a user names it, how it is split, and what a model folder remembers of both.
+
+Of a task on nodes the data set is a citation network, and its members are the nodes.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,21 @@ from flipproof.checks import checked_seed
 from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.dataset import fingerprint as fingerprint
 from flipproof.datasets.folder import LABELS, folder
+from flipproof.datasets.node_task import NodeTask, citation, split_nodes
 from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu, tu_names
 from flipproof.errors import InputError
 
 PARTS = ("test", "validation", "train", "all")
+_TASKS = ("graphs", "nodes")
+
+
+def checked_task(task: str) -> str:
+    """What is classified: graphs, or nodes."""
+    if task not in _TASKS:
+        raise InputError(f"--task must be {' or '.join(_TASKS)}; got {task!r} (graphs is the default)")
+    return task
 
 
 @dataclass(frozen=True)
@@ -32,10 +44,13 @@ class DataSource:
     test: float = 1 / 3
     validation: float = 0.0
     symmetrise: bool = False
+    task: str = "graphs"
 
     def load(self, *, like: Sequence[Attribute] = ()) -> Dataset:
         """The graphs; of a folder, with the same columns of node features as the given attributes have."""
         checked_seed(self.seed)
+        if self.task == "nodes":
+            return citation(self.data).dataset()
         kind, colon, count = self.data.partition(":")
         if kind == "topologies":
             if colon and not count.isdecimal():
@@ -70,7 +85,10 @@ class DataSource:
         return None if looked_up or self.data.partition(":")[0] == "topologies" else path
 
     def split(self, graphs: Dataset) -> Split:
-        """The parts to train on, to choose the epoch with, and to certify."""
+        """The parts to train on, to choose the epoch with, and to certify; of nodes 20 of every class for either choice."""
+        if self.task == "nodes":
+            nodes = split_nodes(NodeTask.of(graphs), seed=self.split_seed)
+            return Split(graphs, nodes.train, nodes.validation, nodes.test, nodes.seed)
         for option, share in (("--test", self.test), ("--validation", self.validation)):
             if not 0 <= share < 1 or (option == "--test" and share == 0):
                 raise InputError(f"{option} must be a share of the graphs in (0, 1); got {share:g} (for instance 0.2)")
@@ -79,6 +97,7 @@ class DataSource:
     def metadata(self, graphs: Dataset) -> dict[str, Any]:
         """What a model folder remembers of its data; :func:`model_data` reads it."""
         return {
+            "task": self.task,
             "data": self.data if self._folder is None else str(self._folder.resolve()),
             "root": None if self.root is None else str(Path(self.root).expanduser().resolve()),
             "data_seed": self.seed,
@@ -101,6 +120,7 @@ def model_data(
     data_seed: int | None = None,
     split_seed: int | None = None,
     symmetrise: bool = False,
+    task: str = "graphs",
 ) -> tuple[DataSource, Dataset]:
     """The data that a model folder remembers, with what the options override; refused if they have changed since the training.
 
@@ -119,6 +139,7 @@ def model_data(
         test=float(stored.get("test", 1 / 3)),
         validation=float(stored.get("validation", 0.0)),
         symmetrise=symmetrise or (same and bool(stored.get("symmetrise", False))),
+        task=task,
     )
     graphs = source.load(like=stored_attributes(stored))
     expected = stored.get("data_sha256")

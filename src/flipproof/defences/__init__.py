@@ -20,6 +20,7 @@ __all__ = ["defence_class", "defence_classes", "defence_from", "defence_names", 
 
 _HOMES: dict[str, Any] = {
     "smoothing": "flipproof.defences.smoothing:Smoothing",
+    "node-smoothing": "flipproof.defences.node_smoothing:NodeSmoothing",
     "voting": "flipproof.defences.voting:Voting",
     "local": "flipproof.defences.local:Local",
     "edge-blind": "flipproof.defences.baselines:EdgeBlindness",
@@ -34,13 +35,15 @@ def register(defence: _AnyDefence) -> _AnyDefence:
     return defence
 
 
-def defence_names() -> tuple[str, ...]:
-    return tuple(_HOMES)
+def defence_names(task: str = "graphs") -> tuple[str, ...]:
+    return tuple(kind.name for kind in defence_classes(task))
 
 
 def defence_class(name: str) -> type[Defence]:
     if name not in _HOMES:
-        raise InputError(f"defence must be one of {', '.join(_HOMES)}; got {name!r} (smoothing is the usual one)")
+        raise InputError(
+            f"defence must be one of {', '.join(defence_names())}; got {name!r} (smoothing is the usual one)"
+        )
     home = _HOMES[name]
     if isinstance(home, str):
         module, _, attribute = home.partition(":")
@@ -49,8 +52,9 @@ def defence_class(name: str) -> type[Defence]:
     return kind
 
 
-def defence_classes() -> list[type[Defence]]:
-    return [defence_class(name) for name in _HOMES]
+def defence_classes(task: str = "graphs") -> list[type[Defence]]:
+    """All that classify graphs, or nodes."""
+    return [kind for kind in map(defence_class, _HOMES) if kind.task == task]
 
 
 def defence_from(description: Mapping[str, Any]) -> Defence:

@@ -1,11 +1,14 @@
-"""Asking a defended classifier about many graphs, on any engine; or about one huge graph, in pieces, on all workers."""
+"""Asking a defended classifier about many graphs, on any engine; or about one huge graph, in pieces, on all workers.
+
+Pieces of work on one graph can be kept as they are done, so that what is stopped goes on where it was.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
@@ -18,6 +21,14 @@ if TYPE_CHECKING:
     from flipproof.defences.defence import DefendedClassifier, Run
 
 
+class Kept(Protocol):
+    """Pieces of work on a graph that are done, by their place."""
+
+    def of(self, index: int) -> dict[int, tuple[Any, ...]]: ...
+
+    def keep(self, index: int, place: int, result: tuple[Any, ...]) -> None: ...
+
+
 def ask_all(
     classifier: DefendedClassifier,
     request: Any,
@@ -26,17 +37,19 @@ def ask_all(
     chosen: Iterable[int] | None = None,
     engine: Engine | None = None,
     read: bool = True,
+    kept: Kept | None = None,
     quiet: bool = True,
 ) -> Iterator[tuple[int, Evidence, Certificate | None]]:
     """Number, evidence and certificate of every graph, as they are finished.
 
-    A graph that is alone is split among the workers. The classifier has checked the graphs ahead.
+    A graph that is alone is split among the workers, and its pieces are ``kept``. The classifier has checked the graphs ahead.
     """
-    run: Run = map
+    split: Callable[..., list[Any]] | None = None
     engine, numbers = engine or ThisProcess(), list(graphs if chosen is None else chosen)
-    if 2 * len(numbers) <= getattr(engine, "workers", 1):
-        run, engine = partial(_split, engine, quiet), ThisProcess()
-    work, missing, differing, compared = partial(_ask, classifier, request, read, run), set(numbers), 0, 0
+    kept = kept if classifier.defence.keeps_pieces else None
+    if 2 * len(numbers) <= max(getattr(engine, "workers", 1), 1 if kept is None else 2):
+        split, engine = partial(_split, engine, quiet, kept), ThisProcess()
+    work, missing, differing, compared = partial(_ask, classifier, request, read, split), set(numbers), 0, 0
     with closing(engine.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]
         for (index, _), (evidence, certificate) in results:
             if index not in missing:
@@ -59,10 +72,15 @@ def say_differing(differing: int, compared: int) -> None:
 
 
 def _ask(
-    classifier: DefendedClassifier, request: Any, read: bool, run: Run, task: tuple[int, Graph]
+    classifier: DefendedClassifier,
+    request: Any,
+    read: bool,
+    split: Callable[..., list[Any]] | None,
+    task: tuple[int, Graph],
 ) -> tuple[Evidence, Certificate | None]:
     """Evidence and certificate of one graph; whatever a user's own model raises becomes one sentence."""
     index, graph = task
+    run: Run = map if split is None else partial(split, index)
     try:
         classifier.try_on(graph)
         evidence = classifier.defence.ask(classifier, graph, request, run)
@@ -76,13 +94,21 @@ def _ask(
     return evidence, request.read(evidence) if read else None
 
 
-def _split(engine: Engine, quiet: bool, work: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
-    """As ``map``, for pieces of work on one graph, on all workers of an engine."""
-    tasks, results = list(enumerate(pieces)), dict[int, Any]()
+def _split(
+    engine: Engine, quiet: bool, kept: Kept | None, index: int, work: Callable[[Any], Any], pieces: Iterable[Any]
+) -> list[Any]:
+    """As ``map``, for pieces of work on one graph, on all workers of an engine; those that are kept are not done again."""
+    tasks = list(enumerate(pieces))
     if len(tasks) < 2:
         return [work(piece) for _, piece in tasks]
-    with progress("asking about one graph", len(tasks), unit="pieces", quiet=quiet) as advance:
-        for (place, _), result in engine.run(lambda task: work(task[1]), tasks):
+    results: dict[int, Any] = {} if kept is None else kept.of(index)
+    missing, done = [task for task in tasks if task[0] not in results], len(results)
+    if done:
+        note(f"continuing: {done} of {len(tasks)} pieces of one graph are done", quiet=quiet)
+    with progress("asking about one graph", len(tasks), unit="pieces", quiet=quiet, done=done) as advance:
+        for (place, _), result in engine.run(lambda task: work(task[1]), missing):
             results[place] = result
+            if kept is not None:
+                kept.keep(index, place, result)
             advance(1)
     return [results[place] for place, _ in tasks]

@@ -1,56 +1,43 @@
 """Smoothing for single nodes: one noisy copy of the graph is a vote for every node.
 
 votes = the model's label for every node on each of M noisy copies of the graph    (ask)
-certificates = label and radius of every node that follow from its votes           (NodeVotes.certificates)
+certificate = label and radius of a node that follow from its votes                (NodeVotes.certify)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.node_votes import NodeVotes, checked_nodes
-from flipproof.certificates.vote_share import checked_alpha
-from flipproof.checks import checked_samples, checked_seed
-from flipproof.defences.defence import DefendedClassifier, Request, Run
-from flipproof.defences.smoothing import Smoothing
+from flipproof.certificates.node_votes import NodeVotes
+from flipproof.defences.defence import DefendedClassifier, Run
+from flipproof.defences.smoothing import Sampling, Smoothing
 from flipproof.errors import InputError
-from flipproof.fields import from_plain, option
-from flipproof.graphs import Graph
+from flipproof.fields import option
+from flipproof.graphs import Graph, whole_graphs
 from flipproof.noise import BLOCK, SampleStream
 
 if TYPE_CHECKING:
     from flipproof.classifiers.node_model import NodeClassifier
 
-NOISE_NAMES = ("keep", "add", "remove", "label_keep", "bit_add", "bit_remove")
-
 
 @dataclass(frozen=True)
-class NodeSampling(Request):
-    """How many noisy copies of the graph are asked about, and how the votes are read."""
+class NodeSampling(Sampling):
+    """How many noisy copies of the graph are asked about, and how the votes are read: by their shares."""
 
-    samples: int = option("Number of noisy copies of the graph.", 10_000, least=1)
-    alpha: float = option("Failure probability of each certificate.", 0.001)
-    simultaneous: bool = option("Let alpha hold for all nodes at once: each node gets its share of it.", False)
-    seed: Any = option("Seed of the noise.", 0, kind=int)
-    nodes: tuple[int, ...] | None = option(default=None)  # all by default
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "samples", checked_samples(self.samples))
-        object.__setattr__(self, "seed", checked_seed(self.seed))
-        object.__setattr__(self, "nodes", None if self.nodes is None else tuple(int(node) for node in self.nodes))
-        checked_alpha(self.alpha)
-
-    def fits(self, evidence: NodeVotes) -> bool:
-        return (evidence.seed, len(evidence)) == (self.seed, self.samples)
+    method: str = option(default="votes", stored=None)
 
     @property
     def reading(self) -> dict[str, Any]:
-        return {"nodes": self.nodes, "alpha": self.alpha, "simultaneous": self.simultaneous}
+        return {"alpha": self.level}
+
+    @property
+    def other_readings(self) -> dict[str, dict[str, Any]]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -58,21 +45,21 @@ class NodeSmoothing(Smoothing):
     """Ask about every node of noisy copies of the graph, and let the copies vote."""
 
     name = "node-smoothing"
+    task = "nodes"
     evidence = NodeVotes  # type: ignore[assignment]
-    request = NodeSampling  # type: ignore[assignment]
+    request = NodeSampling
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
-        base = node_classifier(classifier)
-        for graph in graphs:
-            checked_nodes(None if request is None else request.nodes, graph.num_nodes)
-            base.begin()
-            base.prepare()
+        base, wholes = node_classifier(classifier), whole_graphs(graphs)
+        base.begin()
+        base.prepare()
+        classifier.guard.check_features(wholes)
+        for graph in wholes:
             base.check_memory(graph, self.noise)
-            classifier.guard.check_features([graph])
             base.try_on_nodes(graph, self.noise)
 
     def ask(  # type: ignore[override]
-        self, classifier: DefendedClassifier, graph: Graph, request: NodeSampling, run: Run = map
+        self, classifier: DefendedClassifier, graph: Graph, request: Sampling, run: Run = map
     ) -> NodeVotes:
         counts, checksums = (
             np.zeros((graph.num_nodes, classifier.num_classes), dtype=np.uint32),
@@ -89,7 +76,7 @@ class NodeSmoothing(Smoothing):
         return replace(votes, feature_noise=self.feature_noise, feature_checksums=of_features)
 
     def node_block(
-        self, classifier: DefendedClassifier, graph: Graph, start: int, request: NodeSampling
+        self, classifier: DefendedClassifier, graph: Graph, start: int, request: Sampling
     ) -> tuple[NDArray[np.uint32], str, str]:
         """Counts ``[n, C]`` of one block of samples, as far as they are below the number requested, and its checksums.
 
@@ -121,8 +108,13 @@ class NodeSmoothing(Smoothing):
         digests = [checksum.hexdigest() for checksum in checksums]
         return counts.reshape(nodes, classes).astype(np.uint32), digests[0], digests[-1]
 
-    def best(self, graph: Graph, request: Any, num_classes: int) -> None:
-        return None
+    def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
+        if graph.node is None:
+            raise InputError(
+                "a model for nodes answers about a node; got a graph without one (use certify_nodes, or graph.replaced(node=0))"
+            )
+        classifier.check([graph])
+        return self.ask(classifier, graph, NodeSampling(1_000, seed=None)).of(graph.node).certify(alpha=0.001).label
 
 
 def node_classifier(classifier: DefendedClassifier) -> NodeClassifier:
@@ -135,13 +127,3 @@ def node_classifier(classifier: DefendedClassifier) -> NodeClassifier:
             f"{classifier.classifier.path} (return a row of logits per node)"
         )
     return classifier.classifier
-
-
-def node_defence(values: Mapping[str, Any]) -> NodeSmoothing | None:
-    """The noise that values by name describe; ``None`` if none do. Noise on features alone leaves edges as they are."""
-    typed = {name: values[name] for name in NOISE_NAMES if values.get(name) is not None}
-    if not typed:
-        return None
-    if not typed.keys() & {"keep", "add", "remove"}:
-        typed |= {"add": 0.0, "remove": 0.0}
-    return from_plain(NodeSmoothing, typed)

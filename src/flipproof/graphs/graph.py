@@ -448,5 +448,7 @@ def unchecked_graph(
 
 def whole_graphs(graphs: Iterable[Graph]) -> list[Graph]:
     """The graphs, without those that differ from an earlier one in the node that is meant alone."""
-    members = {id(graph) if graph.node is None else (graph.topology, id(graph.node_features)): graph for graph in graphs}
+    members = {
+        id(graph) if graph.node is None else (graph.topology, id(graph.node_features)): graph for graph in graphs
+    }
     return list(members.values())

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from flipproof.classifiers import is_torch_module
+from flipproof.datasets.sources import checked_task
 from flipproof.errors import InputError
 from flipproof.files import write_folder
 from flipproof.noise import EdgeNoise
@@ -60,6 +61,7 @@ class LoadedModel:
     name: str  # for tables
     identity: str  # hash of its weights and code
     saved: SavedModel | None
+    task: str = "graphs"  # or nodes: what it classifies
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -113,12 +115,20 @@ def from_factory(factory: Callable[..., Any], *, in_features: int, num_classes: 
     return model
 
 
-def load_model(name: str, factory: Callable[..., Any] | None = None) -> LoadedModel:
-    """A folder that ``train`` wrote, or ``package.module:factory`` for a user's own model; see :func:`load`."""
-    path = Path(name).expanduser()
+def load_model(name: str, factory: Callable[..., Any] | None = None, *, task: str | None = None) -> LoadedModel:
+    """A folder that ``train`` wrote, or ``package.module:factory`` for a user's own model; see :func:`load`.
+
+    ``task`` says what a user's own model classifies; a folder knows.
+    """
+    path, task = Path(name).expanduser(), None if task is None else checked_task(task)
     if path.is_dir():
         saved = load_metadata(path)
-        return LoadedModel(load(path, factory), str(saved.config["name"]), saved.weights_hash, saved)
+        stored = str(saved.metadata.get("task", "graphs"))
+        if task not in (None, stored):
+            raise InputError(
+                f"--task {task} needs a model for {task}; {name} was trained for {stored} (leave --task out)"
+            )
+        return LoadedModel(load(path, factory), str(saved.config["name"]), saved.weights_hash, saved, stored)
     if name in NAMES:
         remedy = f"train it first: flipproof train --model {name} ... --out M, then --model M"
         raise InputError(f"--model {name} is a model without weights ({remedy})")
@@ -132,7 +142,7 @@ def load_model(name: str, factory: Callable[..., Any] | None = None) -> LoadedMo
         raise InputError(f"--model {name}: the factory must return a model; got {model!r} (return an instance)")
     if is_torch_module(model):
         model.eval()
-    return LoadedModel(model, name, model_identity(model, source), None)
+    return LoadedModel(model, name, model_identity(model, source), None, task or "graphs")
 
 
 def load_features(name: str | None) -> Any:

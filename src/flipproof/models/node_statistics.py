@@ -142,7 +142,8 @@ class NodeStatistics:
 
 
 def _own(graph: Graph) -> NDArray[Any]:
-    return np.zeros((graph.num_nodes, 0)) if graph.node_features is None else graph.node_features
+    features = np.zeros((graph.num_nodes, 0)) if graph.node_features is None else graph.node_features
+    return features if graph.node is None else features[[graph.node]]
 
 
 def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list[Floats], NDArray[np.int64]]:

@@ -14,8 +14,8 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, TableRun, chosen_rows
 from flipproof.runs.attacking import read_attacks
-from flipproof.runs.certifying import Line, line_in, read_evidence, read_line
-from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, open_run
+from flipproof.runs.certifying import Line, evidence_of, line_in, read_evidence, read_line
+from flipproof.runs.run_folder import AttackSettings, CertifySettings, open_run
 from flipproof.runs.table import Row, columns_of, read_table
 
 MOST_LISTED = 2_000  # graphs of a run that a page lists one by one; of more, some of every class and outcome
@@ -55,10 +55,11 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
     """
     with open_run(folder, CertifySettings) as run:
         wanted, request = set(run.settings.graphs), run.settings.request()
-        done = len(wanted & run.store.finished())
-        if done < len(wanted) or not wanted:
+        items = set(run.settings.items)
+        done = len(items & run.store.finished())
+        if done < len(items) or not wanted:
             raise InputError(
-                f"{folder} has evidence of {done} of {len(wanted)} graphs: the run is not finished (run its flipproof certify "
+                f"{folder} has evidence of {done} of {len(items)} graphs: the run is not finished (run its flipproof certify "
                 "command again)"
             )
         table = read_table(folder)
@@ -93,7 +94,7 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
                 look_closely(row, evidence)
             advance(1)
         for row in chosen_rows(rows, MOST_LISTED) if many else ():
-            look_closely(row, _evidence(run, row["graph"]))
+            look_closely(row, evidence_of(run, row["graph"]))
         line = read_line(run) or Line()
         return CertifiedRun(
             name,
@@ -110,16 +111,11 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
 
 
 def _shortened(row: Row, kept: dict[str, Any]) -> Row:
-    """The columns that a report needs; lists, of which most graphs have the same, are kept once."""
+    """The columns that a report needs; lists and grids, of which most graphs have the same, are kept once."""
     return {
-        column: kept.setdefault(str(row[column]), row[column]) if isinstance(row[column], list) else row[column]
-        for column in _NEEDED
+        column: kept.setdefault(str(row[column]), row[column]) if isinstance(row[column], (list, str)) else row[column]
+        for column in (_NEEDED if row["feature_radius"] is None else row)
     }
-
-
-def _evidence(run: Run[CertifySettings], index: int) -> Evidence:
-    source = f"the evidence of graph {index} in {run.folder}"
-    return run.settings.defence_class.evidence.from_bytes(run.store.load(index), source=source)
 
 
 def with_lines(runs: Sequence[CertifiedRun]) -> list[CertifiedRun]:
@@ -149,7 +145,7 @@ def _with_stronger(run: CertifiedRun, folder: Path, stored: Mapping[int, Mapping
     attacked = stored.keys() & set(run.settings.graphs)
     graphs, attacks = dict(run.graphs), {index: dict(by_role) for index, by_role in run.attacks.items()}
     with open_run(run.folder, CertifySettings) as held:
-        graphs |= {index: _evidence(held, index).graph.replaced() for index in sorted(attacked - graphs.keys())}
+        graphs |= {index: evidence_of(held, index).graph.replaced() for index in sorted(attacked - graphs.keys())}
     for index in attacked:
         for role, values in stored[index].items():
             try:

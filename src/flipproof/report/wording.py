@@ -53,15 +53,16 @@ def _local_title(settings: Settings) -> str:
     return f"local{counts} {settings['budget']}" if "budget" in settings else f"local{counts}"
 
 
+_SMOOTHING = Wording(
+    lambda settings: " ".join(f"{key.replace('_', ' ')} {value:.6g}" for key, value in _symmetric(settings).items()),
+    _noise_effect,
+    "smoothed",
+    ("gao2020certified", "cohen2019certified", "bojchevski2020efficient", "hung2019rank"),
+)
+
 _TABLE = {
-    "smoothing": Wording(
-        lambda settings: " ".join(
-            f"{key.replace('_', ' ')} {value:.6g}" for key, value in _symmetric(settings).items()
-        ),
-        _noise_effect,
-        "smoothed",
-        ("gao2020certified", "cohen2019certified", "bojchevski2020efficient", "hung2019rank"),
-    ),
+    "smoothing": _SMOOTHING,
+    "node-smoothing": _SMOOTHING,
     "voting": Wording(
         _voting_title,
         lambda settings, graphs: "nothing is sampled; prices of votes (--depth) decide how many flips are withstood",

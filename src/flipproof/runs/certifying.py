@@ -5,11 +5,12 @@ Beside the evidence a run keeps the line to beat: what a classifier that ignores
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -28,7 +29,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.models.loading import hook_identity
 from flipproof.progress import note, progress
-from flipproof.runs.run_folder import RUN_FILE, STORE_FILE, CertifySettings, Run, open_run
+from flipproof.runs.run_folder import RUN_FILE, STORE_FILE, CertifySettings, Run, Store, open_run
 from flipproof.runs.table import ROWS_AT_ONCE, Row, StoredRows, columns_of, derive_row, read_table, write_table
 
 
@@ -45,7 +46,7 @@ def certify_into(
     The classifier has checked the graphs ahead; ``engine`` says where a number of graphs is worked on.
     """
     ask_missing(run, classifier, graphs, engine=engine, quiet=quiet)
-    with progress("certifying", len(graphs), unit="graphs", quiet=quiet) as advance:
+    with progress("certifying", len(graphs), unit=run.settings.task, quiet=quiet) as advance:
         write_table(run.folder, _rows(run, engine(len(graphs)), advance))
     return read_table(run.folder)
 
@@ -57,6 +58,11 @@ def _rows(run: Run[CertifySettings], engine: Engine, advance: Callable[[int], No
         run.settings.defence_class.evidence,
         run.settings.request(),
     )
+    if run.settings.task == "nodes":  # which share their evidence
+        for node, evidence in read_evidence(run):
+            advance(1)
+            yield derive_row(node, evidence, request)
+        return
     while part := list(islice(order, ROWS_AT_ONCE)):
         rows, stored = dict[int, Row](), ((index, run.store.load(index)) for index in part)
         with closing(engine.run(partial(_row, kind, request), stored)) as results:  # type: ignore[type-var]
@@ -70,11 +76,20 @@ def _row(kind: type[Evidence], request: Any, task: tuple[int, bytes]) -> Row:
     return derive_row(task[0], kind.from_bytes(task[1]), request)
 
 
+def evidence_of(run: Run[CertifySettings], index: int) -> Any:
+    """What the model said about one graph, or node."""
+    settings, kind = run.settings, run.settings.defence_class.evidence
+    if settings.task == "graphs":
+        return kind.from_bytes(run.store.load(index), source=f"the evidence of graph {index} in {run.folder}")
+    if run.whole is None:
+        run.whole = kind.from_bytes(run.store.load(settings.items[0]), source=f"the evidence in {run.folder}")
+    return run.whole.of(index)
+
+
 def _complaint(run: Run[CertifySettings], request: Any, index: int, graph: Graph) -> str | None:
     """What is wrong with the stored evidence of a graph, if it cannot be used."""
     try:
-        source = f"the evidence of graph {index} in {run.folder}"
-        evidence = run.settings.defence_class.evidence.from_bytes(run.store.load(index), source=source)
+        evidence = evidence_of(run, index)
     except InputError as error:
         return str(error)
     stored = evidence.graph.node_features  # under noise on features; else they are not stored
@@ -95,11 +110,15 @@ def ask_missing(
     quiet: bool = True,
 ) -> None:
     """Ask about graphs without usable evidence in the run, the largest ones first, so that none is left to the end."""
-    finished, request = run.store.finished() & graphs.keys(), run.settings.request()
+    labels = {index: graph.label for index, graph in graphs.items()}
+    if run.settings.task == "nodes":
+        graphs = {run.settings.items[0]: next(iter(graphs.values())).replaced(node=None, label=None, name=None)}
+    finished, request, kept = run.store.finished() & graphs.keys(), run.settings.request(), _Pieces(run.store)
     for index in sorted(finished):
         if complaint := _complaint(run, request, index, graphs[index]):
             note(f"{complaint}; asking again about graph {index}", quiet=quiet)
             run.store.drop(index)
+            run.whole = None
             finished.remove(index)
     done, missing = len(finished), sorted(graphs.keys() - finished, key=lambda index: (-graphs[index].num_slots, index))
     if not missing:
@@ -110,10 +129,40 @@ def ask_missing(
     where = engine(len(missing))
     with one_thread(), progress("asking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
         for index, evidence, _ in ask_all(
-            classifier, request, graphs, chosen=missing, engine=where, read=False, quiet=quiet
+            classifier, request, graphs, chosen=missing, engine=where, read=False, kept=kept, quiet=quiet
         ):
-            run.store.finish(index, evidence.to_bytes())
+            answered: Any = evidence if run.settings.task == "graphs" else evidence.with_labels(labels)  # type: ignore[attr-defined]
+            run.store.finish(index, answered.to_bytes())
+            kept.drop(index)
             advance(1)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Pieces of work on one graph, in the store until the whole is there: tuples of arrays, texts and numbers."""
+
+    store: Store
+
+    def _items(self, index: int) -> dict[int, str]:
+        stem = f"graph {index}, piece "
+        names = (item for item in self.store.finished() if isinstance(item, str) and item.startswith(stem))
+        return {int(name.removeprefix(stem)): name for name in names}
+
+    def of(self, index: int) -> dict[int, tuple[Any, ...]]:
+        results = dict[int, tuple[Any, ...]]()
+        for place, item in self._items(index).items():
+            with suppress(InputError), np.load(io.BytesIO(self.store.load(item)), allow_pickle=False) as stored:
+                results[place] = tuple(part if part.ndim else part.item() for part in map(stored.get, stored.files))
+        return results
+
+    def keep(self, index: int, place: int, result: tuple[Any, ...]) -> None:
+        content = io.BytesIO()
+        np.savez_compressed(content, *result, allow_pickle=False)
+        self.store.finish(f"graph {index}, piece {place}", content.getvalue())
+
+    def drop(self, index: int) -> None:
+        for item in self._items(index).values():
+            self.store.drop(item)
 
 
 def keep_to_path(classifier: DefendedClassifier, folder: str | os.PathLike[str]) -> None:
@@ -145,10 +194,8 @@ def features_shown(classifier: DefendedClassifier, graphs: Iterable[Graph], name
 
 
 def read_evidence(run: Run[CertifySettings]) -> Iterator[tuple[int, Evidence]]:
-    """The evidence of every graph, in the order of the data set; refuses a run that is not finished."""
-    kind = run.settings.defence_class.evidence
-    for index in sorted(run.settings.graphs):
-        yield index, kind.from_bytes(run.store.load(index), source=f"the evidence of graph {index} in {run.folder}")
+    """The evidence of every graph or node, in the order of the data set; refuses a run that is not finished."""
+    return ((index, evidence_of(run, index)) for index in sorted(run.settings.graphs))
 
 
 _ITEM = "edge-blind line"

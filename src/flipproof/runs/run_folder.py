@@ -1,7 +1,7 @@
 """The run folder: ``run.json`` beside the evidence. Everything else in it is derived and can be made again.
 
 RUN/run.json              what was asked; written first, and written and read nowhere but here
-RUN/evidence.sqlite       a row per finished graph, committed as it is done, and the line to beat
+RUN/evidence.sqlite       a row per finished graph, or block of samples of a huge one, committed as it is done; the line to beat
 RUN/certificates.parquet, RUN/report.html, RUN/figures/   derived
 
 Only the process that the user started writes, and it holds the file for itself: a second process is refused. Transactions make
@@ -139,7 +139,7 @@ class CertifySettings(RunSettings):
     class_names: list[str]
     part: str
     split_seed: int
-    graphs: list[int]  # positions in the data set
+    graphs: list[int]  # positions in the data set; of nodes their numbers
     model: str
     model_sha256: str
     features: str  # node features that the model is shown; of the default, what it comes to on these graphs
@@ -156,6 +156,20 @@ class CertifySettings(RunSettings):
     @cached_property
     def defence_object(self) -> Defence:
         return defence_from(self.defence)
+
+    @property
+    def task(self) -> str:
+        """What is certified: graphs, or the nodes of one graph, which share one item of evidence."""
+        return self.defence_class.task
+
+    @property
+    def noun(self) -> str:
+        return self.task.removesuffix("s")
+
+    @property
+    def items(self) -> list[int]:
+        """What evidence is stored about."""
+        return self.graphs if self.task == "graphs" else [0]
 
     def request(self) -> Any:
         return from_plain(self.defence_class.request, {**self.question, "graphs": len(self.graphs)})
@@ -308,6 +322,7 @@ class Run(Generic[_Settings]):
     folder: Path
     settings: _Settings
     store: Store
+    whole: Any = None  # the evidence that all nodes share, once it is read
 
 
 @contextmanager

@@ -18,7 +18,15 @@ from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import to_plain
 from flipproof.models.loading import model_identity
-from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence, read_line
+from flipproof.runs.certifying import (
+    certify_into,
+    evidence_of,
+    features_shown,
+    keep_to_path,
+    model_paths,
+    read_evidence,
+    read_line,
+)
 from flipproof.runs.run_folder import RUN_FILE, CertifySettings, Run, differences, open_run, written_run
 from flipproof.runs.table import COLUMNS, Row, certificate_of, derive_row, read_table
 
@@ -182,7 +190,7 @@ def _problems_of_graph(run: Run[CertifySettings], request: Any, index: int, row:
         return ["is missing from certificates.parquet"]
     altered: list[str] = []
     try:
-        evidence = run.settings.defence_class.evidence.from_bytes(run.store.load(index), source="its evidence")
+        evidence = evidence_of(run, index)
         if not evidence.made_again():
             return ["what the model was shown, made again, is not what it answered (order, seed or noise was altered)"]
         if not run.settings.defence_object.made(evidence, run.settings.num_classes):

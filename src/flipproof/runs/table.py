@@ -32,7 +32,6 @@ Row = dict[str, Any]
 FORMATS = ("csv", "parquet", "json")
 COLUMNS = {
     "graph": "int64",
-    "node": "int64",
     "name": "string",
     "nodes": "int64",
     "edges": "int64",
@@ -63,7 +62,7 @@ COLUMNS = {
     "joint_grid": "string",
     "evidence_sha256": "string",
 }
-"""Columns and their types. ``graph`` is the position in the data set; what does not apply is empty."""
+"""Columns and their types. ``graph`` is the position in the data set, of a node its number; what does not apply is empty."""
 
 TABLE_FILE = "certificates.parquet"
 NODE_COLUMNS = ("node_changes", "removed_nodes_radius", "added_nodes_radius", "changed_nodes_radius")
@@ -88,7 +87,6 @@ def certificate_row(index: int, graph: Graph | None, certificate: Certificate, d
     label = None if graph is None else graph.label
     return {
         "graph": index,
-        "node": None,
         "name": None if graph is None else graph.name,
         "nodes": None if graph is None else graph.num_nodes,
         "edges": None if graph is None else graph.num_edges,

@@ -187,6 +187,7 @@ _TABLE: dict[str, Settings] = {
         ),
         "training_arguments": _for_smoothing,
     },
+    "node-smoothing": {"effort": 3, "training_arguments": _for_smoothing, "network": "node-gcn"},
     "voting": {
         "proposed": _groups,
         "training_arguments": _for_voting,
@@ -228,8 +229,8 @@ def space_of(kind: type[Defence]) -> Space:
     return Space(kind, **next((_TABLE[name] for name in names if name in _TABLE), {}))
 
 
-def spaces() -> list[Space]:
-    return [space_of(kind) for kind in defence_classes()]
+def spaces(task: str = "graphs") -> list[Space]:
+    return [space_of(kind) for kind in defence_classes(task)]
 
 
 def space(name: str) -> Space:

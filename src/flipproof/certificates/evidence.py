@@ -44,6 +44,8 @@ class Evidence(ABC):
     """What a model said about one graph; a frozen dataclass of arrays, plain values and what :attr:`parts` names."""
 
     kind: ClassVar[str]  # tells one kind of evidence from another in a file
+    task: ClassVar[str] = "graphs"  # what it is about: a graph, or the nodes of one, which share it
+    in_blocks: ClassVar[bool] = False  # whether it is asked for in pieces that are tuples of arrays, texts and numbers
     versions: ClassVar[Mapping[str, int]] = {}  # of what made the graphs that the model was shown; no other can be read
     parts: ClassVar[Mapping[str, Parts]] = {}  # how fields are stored that are neither arrays nor plain values
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]

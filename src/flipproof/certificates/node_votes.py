@@ -41,6 +41,8 @@ class NodeVotes(SampledEvidence):
     """
 
     kind = "votes on nodes"
+    task = "nodes"
+    in_blocks = True
 
     counts: NDArray[np.uint32]
     graph: Graph

@@ -112,6 +112,7 @@ class Votes(SampledEvidence):
     """
 
     kind = "sampled votes"
+    in_blocks = True
 
     labels: NDArray[np.unsignedinteger[Any]]
     graph: Graph

@@ -161,6 +161,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
         "data": settings.data,
         "model": settings.model,
         "part": settings.part,
+        "task": settings.task,
         "graphs": len(rows),
         "defence": shown_settings(settings.defence),
         "defended_by": title(settings.defence),
@@ -217,7 +218,9 @@ def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
     reach = max([r for r in RADII if line is not None and any_flips[str(r)] > line], default=-1)
     yield from rendered("certified.txt", **summary, reach=reach).splitlines()
     part = "" if summary["part"] == "all" else f"{summary['part']} "
-    title = f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}graphs"
+    title = (
+        f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}{summary['task']}"
+    )
     table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
     for key, attacker in _attackers(summary.get("node_changes"), summary.get("changed_features")).values():
         if key not in _ALONE or summary[key] != any_flips:  # else it says nothing new

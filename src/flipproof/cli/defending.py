@@ -104,6 +104,11 @@ def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | N
     if trained is not None and wording(trained.name).baseline:
         trained = None  # no defence at all, which must be named
     chosen = spoken_of(values, name, loaded.task)
+    if chosen is not None and chosen.kind.evidence.task != loaded.task:
+        raise InputError(
+            f"a model for {loaded.task} is certified with {', '.join(defence_names(loaded.task))}; got --defence {name} "
+            "(leave it out)"
+        )
     if chosen is None:
         return trained
     settings = own_values(chosen, values, "settings")
@@ -121,11 +126,6 @@ def required_defence(loaded: LoadedModel, options: ModelOptions) -> tuple[Defenc
         raise InputError(
             "the model was not trained for a defence, so one must be given (--keep 0.9, or --add and --remove, or --defence "
             f"with one of {', '.join(defence_names(loaded.task))})"
-        )
-    if loaded.task == "nodes" != defence.task:
-        raise InputError(
-            f"a model for nodes is certified with {', '.join(defence_names(loaded.task))}; got --defence {defence.name} "
-            "(leave it out)"
         )
     return defence, own_values(space_of(type(defence)), options.defence_values, "asking")
 

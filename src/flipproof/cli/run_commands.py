@@ -46,7 +46,7 @@ def report(options: ReportOptions) -> Result:
     for folder in options.attack:
         check_attacks(folder, settings)
     graphs = sum(len(one.graphs) for one in settings)
-    with progress("reading", graphs, unit="graphs", quiet=options.silent) as advance:
+    with progress("reading", graphs, unit=settings[0].task, quiet=options.silent) as advance:
         runs = with_lines([read_run(folder, name, advance) for folder, name in zip(folders, names, strict=True)])
     for folder in options.attack:
         runs = with_attacks(runs, folder)
@@ -151,10 +151,10 @@ def verify(options: VerifyOptions) -> Result:
 
     settings = CertifySettings.read(options.folder)
     graphs, not_derived = len(settings.graphs), _NOT_DERIVED if settings.question.get("nodes") else ""
-    with progress("verifying", graphs, unit="graphs", quiet=options.silent) as advance:
+    with progress("verifying", graphs, unit=settings.task, quiet=options.silent) as advance:
         problems = problems_of_run(options.folder, advance)
     for problem in problems:
-        what = "the run" if problem["graph"] is None else f"graph {problem['graph']}"
+        what = "the run" if problem["graph"] is None else f"{settings.noun} {problem['graph']}"
         note(f"{what}: {problem['problem']}")
     summary = {"run": str(options.folder), "graphs": graphs, "ok": not problems, "problems": problems}
     if problems:

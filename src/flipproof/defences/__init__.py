@@ -54,7 +54,7 @@ def defence_class(name: str) -> type[Defence]:
 
 def defence_classes(task: str = "graphs") -> list[type[Defence]]:
     """All that classify graphs, or nodes."""
-    return [kind for kind in map(defence_class, _HOMES) if kind.task == task]
+    return [kind for kind in map(defence_class, _HOMES) if kind.evidence.task == task]
 
 
 def defence_from(description: Mapping[str, Any]) -> Defence:

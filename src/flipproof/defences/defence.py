@@ -82,8 +82,6 @@ class Defence(ABC):
     evidence: ClassVar[type[Evidence]]  # what is stored of every graph
     request: ClassVar[type[Any]] = Request  # a frozen dataclass: what certification takes beside the graph
     edge_blind: ClassVar[bool] = False  # whether no attack on edges can change any answer
-    task: ClassVar[str] = "graphs"  # what is classified: graphs, or the nodes of one graph, which share their evidence
-    keeps_pieces: ClassVar[bool] = False  # whether pieces of work on one graph are tuples that a run can store
 
     @property
     def trial_noise(self) -> EdgeNoise:

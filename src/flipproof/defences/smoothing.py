@@ -89,7 +89,6 @@ class Smoothing(Defence):
     name = "smoothing"
     evidence = Votes
     request = Sampling
-    keeps_pieces = True
 
     noise: EdgeNoise = option(parts=EDGE_NOISE)
     feature_noise: FeatureNoise | None = option(default=None, parts=FEATURE_NOISE)

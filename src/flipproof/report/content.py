@@ -90,6 +90,11 @@ class TableRun:
         return self.settings.defence_class.edge_blind
 
     @property
+    def noun(self) -> str:
+        """What a row is about: a graph, or a node."""
+        return self.settings.noun
+
+    @property
     def data_key(self) -> str:
         """The same for two runs on the same data."""
         return self.settings.data_sha256
@@ -160,7 +165,7 @@ class CertifiedRun(TableRun):
         """The graphs in words."""
         part = "" if self.settings.part == "all" else f"{self.settings.part} "
         of = "" if self.settings.data == UNNAMED else f" of {self.settings.data}"
-        return f"{len(self.rows)} {part}graphs{of}"
+        return f"{len(self.rows)} {part}{self.noun}s{of}"
 
     def right_radii(self, method: str | None = None, attacker: str = "radius") -> IntArray:
         """The flips that each graph withstands, by default by the run's own method; -1 where it is wrong or abstained on."""

@@ -224,7 +224,7 @@ def _attacked_panel(run: CertifiedRun) -> Panel:
     under_attack = run.under_attack
     certified = run.certified_of_attacked or run.curve(top=len(next(iter(under_attack.values())).certified) - 1)
     after = [replace(curve, name=f"after attacks on {run.targets[role]}") for role, curve in under_attack.items()]
-    return Panel(f"{run.name}: {certified.graphs} graphs attacked", (replace(certified, name=CERTIFIED), *after))
+    return Panel(f"{run.name}: {certified.graphs} {run.noun}s attacked", (replace(certified, name=CERTIFIED), *after))
 
 
 def _heat_maps(
@@ -246,7 +246,7 @@ def _heat_maps(
             axes.set(xlabel=f"{names[0]}, at most", ylabel=f"{names[1]}, at most")
             axes.set_title(plain_text(f"{run.name}: {run.defence}"), fontsize=9, loc="left")
             axes.locator_params(integer=True)
-        figure.colorbar(image, ax=panels, label="share of graphs certified", shrink=0.8)
+        figure.colorbar(image, ax=panels, label=f"share of {runs[0].noun}s certified", shrink=0.8)
     rows = [
         {"run": run.name, names[0]: one, names[1]: other, "share_of_graphs": f"{number / len(run.rows):.6f}"}
         for run, count in zip(runs, counts, strict=True)

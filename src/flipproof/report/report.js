@@ -3,7 +3,8 @@
 (() => {
   const content = JSON.parse(document.getElementById("content").textContent);
   const byId = (id) => document.getElementById(id);
-  const { runs, graphs, data, top } = content;
+  const { runs, graphs, data, top, noun } = content;
+  const capital = noun[0].toUpperCase() + noun.slice(1);
   const several = runs.length > 1;
   // the same rounding as percent() in content.py
   const percent = (count, total) => {
@@ -32,7 +33,7 @@
   const s = (tag, attributes, ...children) => node("http://www.w3.org/2000/svg", tag, attributes, children);
 
   const className = (graph, label) => (label === null ? "no label" : data[graph.data].classes[label]);
-  const title = (graph) => graph.name || `graph ${graph.index}`;
+  const title = (graph) => graph.name || `${noun} ${graph.index}`;
   const state = (graph, run) => {
     const cell = graph.runs[run];
     if (!cell) return null;
@@ -183,12 +184,12 @@
       for (const [role, still] of Object.entries(run.underAttack)) {
         if (several && role !== "defended") continue;
         const style = { defended: several ? number : 1, base: 3, undefended: 4 }[role];
-        const name = `${several ? `${run.name}: ` : ""}right after the attacks found on ${run.targets[role]} (${still.graphs} graphs)`;
+        const name = `${several ? `${run.name}: ` : ""}right after the attacks found on ${run.targets[role]} (${still.graphs} ${noun}s)`;
         found.push({ key: `${number}${role}`, name, style, attack: true, total: still.graphs, counts: still.n, low: still.low, high: still.high });
       }
       // attacks on a part of the graphs are another share than the certified one: its lower bound for the same part stands beside
       const part = run.certifiedOfAttacked;
-      if (part) found.push({ key: `${number}part`, name: `${several ? `${run.name}: ` : ""}certified, of the ${part.graphs} graphs attacked`, style: several ? number : 5, thin: true, total: part.graphs, counts: part.n, low: part.low, high: part.high });
+      if (part) found.push({ key: `${number}part`, name: `${several ? `${run.name}: ` : ""}certified, of the ${part.graphs} ${noun}s attacked`, style: several ? number : 5, thin: true, total: part.graphs, counts: part.n, low: part.low, high: part.high });
     });
     return found;
   }
@@ -359,7 +360,7 @@
     return [h("div", { class: "scroll bare" }, svg), roving(svg, items, "Numbers are per cent. Arrow keys move among the cells.")];
   }
   const seeing = runs.filter((run) => !run.edgeBlind);
-  row("Radii by class", "Graphs of each true class by the number of flips that they withstand; ✗ means wrong or abstained.", seeing, (run, number, width) => {
+  row("Radii by class", `${capital}s of each true class by the number of flips that they withstand; ✗ means wrong or abstained.`, seeing, (run, number, width) => {
     const classes = data[run.data].classes.map((name, label) => {
       return [name, run.counted.classes[label] || [0]];
     }).filter(([, counts]) => counts.some((count) => count));
@@ -390,10 +391,10 @@
     return [svg, roving(svg, items, "Arrow keys move among the bars.")];
   });
 
-  row("Additions and removals", "Percentage of graphs that stay right under any attack with at most this many additions and removals.", seeing.filter((run) => !run.symmetric),
-    (run, number, width) => heat(run.cells, run.graphs, width, "share of graphs certified for each number of additions and removals"));
-  row("Changed features", "The share of graphs that stay right under any flips together with any changes of node features.", runs.filter((run) => run.features),
-    (run, number, width) => heat(run.features[1], run.graphs, width, "share of graphs certified for each number of flips and changed features", "flips", `changed ${run.features[0]}`));
+  row("Additions and removals", `Percentage of ${noun}s that stay right under any attack with at most this many additions and removals.`, seeing.filter((run) => !run.symmetric),
+    (run, number, width) => heat(run.cells, run.graphs, width, `share of ${noun}s certified for each number of additions and removals`));
+  row("Changed features", `The share of ${noun}s that stay right under any flips together with any changes of node features.`, runs.filter((run) => run.features),
+    (run, number, width) => heat(run.features[1], run.graphs, width, `share of ${noun}s certified for each number of flips and changed features`, "flips", `changed ${run.features[0]}`));
 
   function spots(points, width, marks) {
     // circles with as much ink as there are graphs; one that stands for graphs opens the first of them
@@ -419,15 +420,15 @@
       const mark = s("circle", { class: off ? "dot off" : "dot", cx: x(across), cy: y(radius), r: 2.6 + scale * Math.sqrt(total), "fill-opacity": 0.72 });
       const names = listed.map(title).join(", ");
       svg.append(mark);
-      return { mark, act: () => listed.length && open(listed[0]), words: `${total.toLocaleString("en")} graph${total === 1 ? "" : "s"}${names ? ": " : ""}${names}${total > listed.length ? ", …" : ""}.` };
+      return { mark, act: () => listed.length && open(listed[0]), words: `${total.toLocaleString("en")} ${noun}${total === 1 ? "" : "s"}${names ? ": " : ""}${names}${total > listed.length ? ", …" : ""}.` };
     });
-    return [svg, roving(svg, items, "A click or Enter opens a graph; arrow keys move among the circles.")];
+    return [svg, roving(svg, items, `A click or Enter opens a ${noun}; arrow keys move among the circles.`)];
   }
   const points = (run, key) => {
     const byIndex = new Map(graphs.filter((graph) => graph.data === run.data).map((graph) => [graph.index, graph]));
     return run.counted[key].map(([x, y, count, indices]) => ({ x, y, count, graphs: indices.map((index) => byIndex.get(index)).filter(Boolean) }));
   };
-  row("Radius and size", "Larger circles are more graphs; open circles are wrong or abstained.", seeing, (run, number, width) =>
+  row("Radius and size", `Larger circles are more ${noun}s; open circles are wrong or abstained.`, seeing, (run, number, width) =>
     spots(points(run, "sizes").map((point) => ({ ...point, off: point.y < 0 })), width,
       { across: "nodes", up: "certified radius", none: "✗", words: "certified radius against the number of nodes" }));
   row("What the method gains", "The same evidence read in two ways: above the line, the run's own method proves more than the other.",
@@ -443,7 +444,7 @@
   const PAGE = 50, MORE = 500;
   const table = { sort: null, down: false, most: PAGE, rows: graphs };
   const columns = [
-    { name: "Graph", text: true, value: (graph) => graph.index, cell: (graph) => opener(graph) },
+    { name: capital, text: true, value: (graph) => graph.index, cell: (graph) => opener(graph) },
     ...(data.length > 1 ? [{ name: "Data", text: true, value: (graph) => data[graph.data].name }] : []),
     { name: "Class", text: true, wide: true, value: (graph) => className(graph, graph.label) },
     { name: "Nodes", number: true, wide: true, value: (graph) => graph.nodes },
@@ -555,7 +556,7 @@
       line.addEventListener("click", () => open(graph));
       return line;
     }));
-    const all = table.rows.length === graphs.length ? `${graphs.length} graphs` : `${table.rows.length} of ${graphs.length} graphs`;
+    const all = table.rows.length === graphs.length ? `${graphs.length} ${noun}s` : `${table.rows.length} of ${graphs.length} ${noun}s`;
     const most = Math.max(...runs.map((run, number) => (run.graphs > graphs.filter((graph) => graph.runs[number]).length ? run.graphs : 0)));
     byId("count").textContent = most ? `${all}, chosen from ${most.toLocaleString("en")}: some of every class and outcome` : all;
     byId("more").hidden = table.rows.length <= table.most;
@@ -671,7 +672,7 @@
   function about(graph, run, number) {
     const cell = graph.runs[number];
     const head = several ? h("h3", {}, run.name) : null;
-    if (!cell) return h("div", { class: "card" }, head, h("p", { class: "soft" }, "This run does not include this graph."));
+    if (!cell) return h("div", { class: "card" }, head, h("p", { class: "soft" }, `This run does not include this ${noun}.`));
     const parts = [head, h("p", { class: "verdict" }, verdict(graph, run, cell, number))];
     const total = cell.counts.reduce((sum, count) => sum + count, 0);
     if (total > 1) parts.push(h("h4", {}, `${total.toLocaleString("en")} votes`), votesTable(graph, cell, total));

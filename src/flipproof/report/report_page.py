@@ -55,6 +55,7 @@ def report_page(runs: Sequence[CertifiedRun], *, figures: Sequence[str] = ()) ->
         version=__version__,
         percent=percent,
         flips=_flips,
+        noun=runs[0].noun,
     )
 
 
@@ -120,7 +121,7 @@ def _beside(run: CertifiedRun) -> dict[str, Any] | None:
 
 def _comparison(runs: Sequence[CertifiedRun]) -> list[list[str]]:
     radii = (0, 1, 2, 3, 5)
-    head = ["run", "graphs", "method", "right", *(_flips(r) for r in radii[1:])]
+    head = ["run", f"{runs[0].noun}s", "method", "right", *(_flips(r) for r in radii[1:])]
     rows = [[*head, "average radius", "median", "abstained"]]
     for run in runs:
         shares = [share_text(run.curve(top=max(radii)), r) for r in radii]
@@ -153,7 +154,7 @@ def _beyond(runs: Sequence[CertifiedRun]) -> str:
     top = curve_range(runs)
     left = [(run, int((run.right_radii() > top).sum())) for run in runs if not run.edge_blind]
     told = [
-        f"{count} graph{'s' * (count != 1)}{f' of {run.name}' if len(runs) > 1 else ''} with radii up to "
+        f"{count} {run.noun}{'s' * (count != 1)}{f' of {run.name}' if len(runs) > 1 else ''} with radii up to "
         f"{int(run.right_radii().max())}"
         for run, count in left
         if count
@@ -207,6 +208,7 @@ def script_data(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
             graphs[place]["runs"][number] = _cell(run, row, graphs[place]["edges"] is not None)
     return {
         "top": top,
+        "noun": runs[0].noun,
         "attackers": ATTACKERS,
         "limits": {"nodes": _DRAWN_NODES, "edges": _DRAWN_EDGES, "all": _ALL_EDGES},
         "data": [

@@ -160,7 +160,7 @@ class CertifySettings(RunSettings):
     @property
     def task(self) -> str:
         """What is certified: graphs, or the nodes of one graph, which share one item of evidence."""
-        return self.defence_class.task
+        return self.defence_class.evidence.task
 
     @property
     def noun(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -181,6 +182,9 @@ def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount
             read_line(run)
         except InputError as error:
             problems.append((None, str(error)))
+    if run.settings.task == "nodes":  # what is wrong with their common evidence is told once
+        times = Counter(problem for _, problem in problems)
+        problems = list(dict.fromkeys((None if times[problem] > 1 else node, problem) for node, problem in problems))
     return [{"graph": index, "problem": problem} for index, problem in problems]
 
 

@@ -45,7 +45,6 @@ class NodeSmoothing(Smoothing):
     """Ask about every node of noisy copies of the graph, and let the copies vote."""
 
     name = "node-smoothing"
-    task = "nodes"
     evidence = NodeVotes  # type: ignore[assignment]
     request = NodeSampling
 

@@ -20,7 +20,7 @@ from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest, 
 from flipproof.certificates.influence.statistics import count_flips
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above
 from flipproof.noise import BLOCK, SampleStream
-from support.cube import Cube, classifier, log_mean_statistic
+from support.cube import Cube, classifier, statistic
 
 KEEP8 = EdgeNoise(keep=0.8)
 UNEQUAL = EdgeNoise(add=0.05, remove=0.4)
@@ -188,7 +188,7 @@ def test_no_statistic_is_expected_to_exceed_its_bound_where_the_lead_is_lost(fli
                 tuple(dict(zip(kinds, (rng.normal(size=len(kinds)) * size).tolist(), strict=True)) for _ in range(2))
             )
             for top, other in tests:
-                exact, cells = log_mean_statistic(cube, chosen, attack, top, other, 0, rival)
+                _, exact, cells = statistic(cube, chosen, attack, (top, other), 0, rival)
                 parts = [np.array([part[kind] for kind in cells.kinds]) for part in (top, other)]
                 for balance in (0.0, 0.001, 0.01, 0.1, 1.0):
                     assert exact <= log_excess(cells, *parts, balance)

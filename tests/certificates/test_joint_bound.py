@@ -16,7 +16,6 @@ from flipproof.certificates.joint_bound import JointBound, joint_bound, with_fea
 from flipproof.certificates.vote_share import bounded_radius
 from flipproof.noise.feature_law import BitNoise, FeatureNoise, LabelNoise
 from support import exact
-from support.joint_states import regions
 
 EDGES = [
     EdgeNoise(keep=0.9),
@@ -67,7 +66,7 @@ def test_the_bound_is_the_exact_one_in_a_thousand_random_cases() -> None:
         noise, feature_noise, categories, attack = random_case(rng)
         share = float(rng.choice([rng.random(), 1 - 10 ** rng.uniform(-9, 0)]))
         found = Fraction(joint_bound(noise, feature_noise, categories).worst_case(share, attack))
-        true = exact.lower_from(regions(noise, feature_noise, categories, attack), Fraction(share))
+        true = exact.lower_from(exact.joint_regions(noise, feature_noise, categories, attack), Fraction(share))
         assert found <= true or (not any(attack) and found == share), (noise, feature_noise, categories, attack, share)
         assert true - found <= TOLERANCE, (noise, feature_noise, categories, attack, share)
         positive += true > 0
@@ -81,7 +80,7 @@ def test_extreme_shares_and_noises(noise: EdgeNoise, feature_noise: FeatureNoise
     for attack in itertools.product(*([0, 2] for _ in bound.axes)):
         if not any(attack):
             continue
-        masses = regions(noise, feature_noise, categories, attack)
+        masses = exact.joint_regions(noise, feature_noise, categories, attack)
         for share in SHARES:
             found, true = Fraction(bound.worst_case(share, attack)), exact.lower_from(masses, Fraction(share))
             assert 0 <= true - found <= TOLERANCE, (attack, share)
@@ -93,7 +92,7 @@ def test_thresholds_are_sound_and_tight(noise: EdgeNoise, feature_noise: Feature
     bound = joint_bound(noise, feature_noise, categories)
     for attack in itertools.product(range(2), repeat=len(bound.axes)):
         slack = Fraction(bound.slack(attack))
-        masses = regions(noise, feature_noise, categories, attack)
+        masses = exact.joint_regions(noise, feature_noise, categories, attack)
         if slack:  # every share whose miss is below it is certified: the one at it must not be below 1/2
             assert exact.lower_from(masses, 1 - slack) >= Fraction(1, 2)
         looser = min(Fraction(1), slack * (1 + TOLERANCE) + TOLERANCE)
@@ -108,7 +107,10 @@ def test_rivals_are_compared_as_exact_arithmetic_does() -> None:
         noise, feature_noise, categories, attack = random_case(rng)
         top = 1 - 10 ** rng.uniform(-3, -0.2)
         rival = (1 - top) * rng.uniform(0, 1.1) ** 2
-        bound, masses = joint_bound(noise, feature_noise, categories), regions(noise, feature_noise, categories, attack)
+        bound, masses = (
+            joint_bound(noise, feature_noise, categories),
+            exact.joint_regions(noise, feature_noise, categories, attack),
+        )
         share, other = Fraction(top), min(Fraction(rival), 1 - Fraction(top))
         lead = exact.lower_from(masses, share) - exact.upper_from(masses, other)
         if bound.withstands(top, rival)(attack):

@@ -14,7 +14,7 @@ from flipproof.certificates.influence.climb import _lead_tests
 from flipproof.certificates.influence.lead_test import Attack, Cells, SignTest, log_excess
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.certificates.vote_share import slack, worst_case
-from support.cube import KINDS, Cube, all_states, classifier, log_mean_statistic, mean_statistic
+from support.cube import KINDS, Cube, all_states, classifier, statistic
 
 SAMPLES, LEVEL = 10_000, 0.001
 
@@ -102,13 +102,12 @@ def confirmed(
             tally["sign tests"] += 1
             continue
         tally["tests of degree four"] += (4,) in test.top or (2, 2) in test.top or (1, 3) in test.top
-        mean = SAMPLES * mean_statistic(cube, places, attack, test.top, test.rival, top, rival)
-        passes = mean > test.threshold
+        mean, exact, cells = statistic(cube, places, attack, (test.top, test.rival), top, rival)
+        passes = SAMPLES * mean > test.threshold
         passed[rival] |= passes
         if shares[top] <= shares[rival]:
             tally["lost leads"] += 1
             bound = (test.threshold + np.log(LEVEL / len(tests))) / SAMPLES
-            exact, cells = log_mean_statistic(cube, places, attack, test.top, test.rival, top, rival)
             assert exact <= bound, (exact, bound, cube, places, rival)
             assert not passes
             tally["bounds"] += 1
@@ -121,7 +120,7 @@ def confirmed(
 
 def parted_votes(cube: Cube, slot: int, top: int, rival: int) -> np.ndarray:
     """Exact shares of the votes for either class, ``[2, 2]``: where the slot is not flipped, and where it is."""
-    together, flipped = (np.array([cube.influences(label, 1)[k] for label in (top, rival)]) for k in (0, 1))
+    together, flipped = (np.array([cube.influences(label)[k] for label in (top, rival)]) for k in (0, 1))
     return np.maximum(0, [together - flipped[:, slot], flipped[:, slot]])  # a share of 0 rounds either way
 
 

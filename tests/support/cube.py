@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from flipproof import EdgeNoise, Graph
 from flipproof.certificates.influence.lead_test import Attack, Cells, Kind
@@ -52,16 +53,10 @@ class Cube:
     def shares(self) -> NDArray[np.float64]:
         return self.shares_after(self.clean)
 
-    def influences(self, label: int, order: int) -> tuple[NDArray[np.float64], ...]:
-        """Exact Pr(label, slots all flipped), a number, ``[N]``, ``[N, N]``, ``[N, N, N]``."""
+    def influences(self, label: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Exact Pr(label), and Pr(label, slot flipped) for every slot."""
         mass = self.law(self.clean) * (self.labels == label)
-        flips = (all_states(self.slots) ^ self.clean).astype(np.float64)
-        tables = [mass.sum(), mass @ flips]
-        if order >= 2:
-            tables.append(flips.T @ (mass[:, None] * flips))
-        if order >= 3:
-            tables.append(np.einsum("m,mi,mj,mk->ijk", mass, flips, flips, flips, optimize=True))
-        return tuple(np.asarray(table) for table in tables[: order + 1])
+        return mass.sum(), mass @ (all_states(self.slots) ^ self.clean)
 
     def attacks(self, flips: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
         """Additions, removals, and the states of the attacked graphs with so many of each: ``[sets, N]``."""
@@ -171,55 +166,23 @@ def _trained(states: NDArray[np.bool_], num_classes: int, clean: NDArray[np.bool
     return np.asarray((np.tanh((states * 2.0 - 1) @ hidden) @ out).argmax(axis=1))
 
 
-def terms(
+def statistic(
     cube: Cube,
     chosen: list[int],
     attack: Attack,
-    top: dict[Kind, float],
-    rival: dict[Kind, float],
+    weights: tuple[dict[Kind, float], dict[Kind, float]],
     label: int,
-    other: int,
-) -> tuple[np.ndarray, Cells]:
-    """What every noisy version of the graph adds to the statistic of a set, ``[2**N]``."""
-    degree = max(sum(kind) for kind in top)
-    cells = Cells.of(attack.groups, attack.overlap, degree)
+    rival: int,
+) -> tuple[float, float, Cells]:
+    """What one sample adds to the statistic of a set: the mean, the logarithm of the mean of the exponential, the cells."""
+    cells = Cells.of(attack.groups, attack.overlap, max(map(sum, weights[0])))
     flips = (all_states(cube.slots) ^ cube.clean)[:, chosen]
     if len(attack.groups) == 1:
-        seen = [flips[:, [cube.noise.symmetric or attack_holds(attack, slot) for slot in chosen]].sum(axis=1)]
+        seen = [flips[:, cube.noise.symmetric | np.isin(chosen, attack.slots)].sum(axis=1)]
     else:
         seen = [flips[:, ~cube.clean[chosen]].sum(axis=1), flips[:, cube.clean[chosen]].sum(axis=1)]
     cell = np.ravel_multi_index(tuple(seen), tuple(group.count + 1 for group in attack.groups))
-    gain, price = ((np.array([part[kind] for kind in cells.kinds]) @ cells.features)[cell] for part in (top, rival))
-    return np.where(cube.labels == label, gain, np.where(cube.labels == other, -price, 0.0)), cells
-
-
-def attack_holds(attack: Attack, slot: int) -> bool:
-    """Whether a slot is one whose flips the attack can see."""
-    return bool((attack.slots == slot).any())
-
-
-def log_mean_statistic(
-    cube: Cube,
-    chosen: list[int],
-    attack: Attack,
-    top: dict[Kind, float],
-    rival: dict[Kind, float],
-    label: int,
-    other: int,
-) -> tuple[float, Cells]:
-    """The logarithm of the mean of the exponential of the statistic of one sample."""
-    added, cells = terms(cube, chosen, attack, top, rival, label, other)
-    return float(np.log(cube.law(cube.clean) @ np.exp(added))), cells
-
-
-def mean_statistic(
-    cube: Cube,
-    chosen: list[int],
-    attack: Attack,
-    top: dict[Kind, float],
-    rival: dict[Kind, float],
-    label: int,
-    other: int,
-) -> float:
-    """The mean of the statistic of one sample."""
-    return float(cube.law(cube.clean) @ terms(cube, chosen, attack, top, rival, label, other)[0])
+    gain, price = ((np.array([part[kind] for kind in cells.kinds]) @ cells.features)[cell] for part in weights)
+    added = np.where(cube.labels == label, gain, np.where(cube.labels == rival, -price, 0.0))
+    law = cube.law(cube.clean)
+    return float(law @ added), float(logsumexp(added, b=law)), cells

@@ -1,8 +1,10 @@
 """Slow, exact references: rational arithmetic for the certificates, many digits for binomial tails.
 
-Nothing here imports what it is compared with, except ``EdgeNoise`` for its integer thresholds.
+Nothing here imports what it is compared with, except the noises for their integer thresholds.
 """
 
+import itertools
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
@@ -10,9 +12,12 @@ from functools import cache
 import mpmath
 
 from flipproof import EdgeNoise
+from flipproof.noise.feature_law import BitNoise, FeatureNoise, LabelNoise
 
 WORD = 2**32
 NOTHING = Fraction(0)
+State = tuple[int, int]  # probability under X and under Y, in units of 2**-32 per coordinate
+Masses = list[tuple[Fraction, Fraction]]
 
 
 def probabilities(noise: EdgeNoise) -> tuple[Fraction, Fraction]:
@@ -20,64 +25,56 @@ def probabilities(noise: EdgeNoise) -> tuple[Fraction, Fraction]:
     return Fraction(noise.add_threshold, WORD), Fraction(noise.remove_threshold, WORD)
 
 
-@cache
-def regions(noise: EdgeNoise, adds: int, removes: int) -> list[tuple[Fraction, Fraction]]:
-    """Masses under X and Y of the states of the attacked slots, merged by likelihood ratio, highest X/Y first.
-
-    Slot by slot: each attacked slot's noisy state either differs from the clean graph's or does not.
-    """
+def coordinates(noise: EdgeNoise, attack: tuple[int, ...]) -> list[list[State]]:
+    """The states of each attacked slot or bit, for (flips,) or (additions, removals)."""
     add, remove = noise.add_threshold, noise.remove_threshold
-    if add == 0 or remove == 0:
-        return one_sided_regions(noise, adds, removes)
-    masses_x, masses_y = [1], [1]  # in units of 2**-32 a slot
-    for differs_x, differs_y in [(add, WORD - remove)] * adds + [(remove, WORD - add)] * removes:
-        masses_x, masses_y = _one_more(masses_x, differs_x), _one_more(masses_y, differs_y)
-    unit = WORD ** (adds + removes)
-    return [(Fraction(x, unit), Fraction(y, unit)) for x, y in zip(masses_x, masses_y, strict=True)]
+    added, removed = [(WORD - add, remove), (add, WORD - remove)], [(WORD - remove, add), (remove, WORD - add)]
+    adds, removes = (*attack, 0)[:2]
+    return [added] * adds + [removed] * removes
 
 
-def _one_more(masses: list[int], differs: int) -> list[int]:
-    grown = [mass * (WORD - differs) for mass in masses] + [0]
-    for count, mass in enumerate(masses):
-        grown[count + 1] += mass * differs
-    return grown
+def feature_coordinates(noise: FeatureNoise, categories: int, attack: tuple[int, ...]) -> list[list[State]]:
+    """The same for attacked features; every category of a label is a state of its own."""
+    if isinstance(noise, BitNoise):
+        return coordinates(noise.law, attack)
+    assert isinstance(noise, LabelNoise)
+    other = round((1 - noise.keep) / (categories - 1) * WORD)
+    kept = WORD - (categories - 1) * other
+    return [[(kept, other), (other, kept)] + [(other, other)] * (categories - 2)] * attack[0]
 
 
-def one_sided_regions(noise: EdgeNoise, adds: int, removes: int) -> list[tuple[Fraction, Fraction]]:
-    """The same where a probability is 0: all states of the attacked slots, sorted by ratio."""
-    p_add, p_remove = probabilities(noise)
-    kinds = [  # probabilities of an edge in an attacked slot under X and under Y
-        (p_add, 1 - p_remove, adds),
-        (1 - p_remove, p_add, removes),
-    ]
-    states = [(Fraction(1), Fraction(1))]
-    for edge_x, edge_y, slots in kinds:
-        for _ in range(slots):
-            states = _merged(
-                [(x * fx, y * fy) for x, y in states for fx, fy in ((edge_x, edge_y), (1 - edge_x, 1 - edge_y))]
-            )
-    only_x = [state for state in states if state[1] == 0]
-    both = [state for state in states if state[1] > 0]
-    return only_x + sorted(both, key=lambda state: state[0] / state[1], reverse=True)
+def joined(attacked: list[list[State]]) -> Masses:
+    """Masses under X and Y of the states of all attacked coordinates, merged by likelihood ratio, highest X/Y first."""
+    totals = {(1, 1): (1, 1)}  # by X : Y in lowest terms
+    for states in attacked:
+        grown: dict[State, State] = {}
+        for (x, y), (more_x, more_y) in itertools.product(totals.values(), states):
+            x, y = x * more_x, y * more_y
+            if divisor := math.gcd(x, y):
+                ratio = x // divisor, y // divisor
+                old_x, old_y = grown.get(ratio, (0, 0))
+                grown[ratio] = old_x + x, old_y + y
+        totals = grown
+    unit = WORD ** len(attacked)
+    masses = [(Fraction(x, unit), Fraction(y, unit)) for x, y in totals.values()]
+    return sorted(masses, key=lambda mass: (mass[1] > 0, -mass[0] / mass[1] if mass[1] else 0))
 
 
-def _merged(states: list[tuple[Fraction, Fraction]]) -> list[tuple[Fraction, Fraction]]:
-    totals: dict[object, tuple[Fraction, Fraction]] = {}
-    for x, y in states:
-        if x or y:
-            key = (None if y == 0 else x / y, x == 0)
-            old = totals.get(key, (Fraction(0), Fraction(0)))
-            totals[key] = (old[0] + x, old[1] + y)
-    return list(totals.values())
+@cache
+def regions(noise: EdgeNoise, adds: int, removes: int) -> Masses:
+    """The regions of an attack on edges."""
+    return joined(coordinates(noise, (adds, removes)))
 
 
-def lower(share: Fraction, noise: EdgeNoise, adds: int, removes: int) -> Fraction:
+def joint_regions(noise: EdgeNoise, feature_noise: FeatureNoise, categories: int, attack: tuple[int, ...]) -> Masses:
+    """The regions of an attack on edges and features."""
+    split = 1 if noise.symmetric else 2
+    features = feature_coordinates(feature_noise, categories, attack[split:])
+    return joined(coordinates(noise, attack[:split]) + features)
+
+
+def lower_from(masses: Masses, share: Fraction) -> Fraction:
     """Least share under Y of a class with this share under X: regions are filled, the last one in part."""
-    return lower_from(regions(noise, adds, removes), share)
-
-
-def lower_from(masses: list[tuple[Fraction, Fraction]], share: Fraction) -> Fraction:
-    """As :func:`lower`, for regions that are known already."""
     left, total = Fraction(share), Fraction(0)
     for x, y in masses:
         if x == 0 or left <= 0:
@@ -88,7 +85,7 @@ def lower_from(masses: list[tuple[Fraction, Fraction]], share: Fraction) -> Frac
     return total
 
 
-def upper_from(masses: list[tuple[Fraction, Fraction]], share: Fraction) -> Fraction:
+def upper_from(masses: Masses, share: Fraction) -> Fraction:
     """Greatest share under Y of a class with this share under X; what X cannot reach counts whole."""
     left, total = Fraction(share), Fraction(0)
     for x, y in reversed(masses):

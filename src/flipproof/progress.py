@@ -28,7 +28,7 @@ def note(message: str, *, quiet: bool = False) -> None:
 
 @contextmanager
 def progress(
-    what: str, total: int, *, unit: str, quiet: bool = False, done: int = 0
+    work: str, total: int, *, unit: str, quiet: bool = False, done: int = 0
 ) -> Iterator[Callable[[int], None]]:
     """Show work under way; yields a function to call with the amount just finished. ``done`` is what was finished earlier."""
     if quiet or total == done:
@@ -38,7 +38,7 @@ def progress(
             warnings.simplefilter("ignore")
             from tqdm.auto import tqdm
 
-            bar = tqdm(total=total, initial=done, desc=what, unit=f" {unit}", dynamic_ncols=True)
+            bar = tqdm(total=total, initial=done, desc=work, unit=f" {unit}", dynamic_ncols=True)
 
         def advance(amount: int) -> None:
             bar.update(amount)
@@ -46,10 +46,10 @@ def progress(
         with bar:
             yield advance
     else:
-        yield _lines(what, total, unit, done)
+        yield _lines(work, total, unit, done)
 
 
-def _lines(what: str, total: int, unit: str, done: int) -> Callable[[int], None]:
+def _lines(work: str, total: int, unit: str, done: int) -> Callable[[int], None]:
     """For a log file or a pipe: a line now and then, and one at the end."""
     first, started = done, time.monotonic()
     shown = started
@@ -60,14 +60,14 @@ def _lines(what: str, total: int, unit: str, done: int) -> Callable[[int], None]
         if now - shown >= _LINE_SECONDS or done >= total:
             shown, rate = now, (done - first) / max(1e-9, now - started)
             left = timedelta(seconds=round((total - done) / rate)) if rate else "unknown"
-            note(f"{what}: {done:,} of {total:,} {unit}, {rate:,.0f} {unit}/s, {left} left")
+            note(f"{work}: {done:,} of {total:,} {unit}, {rate:,.0f} {unit}/s, {left} left")
 
     return advance
 
 
 @contextmanager
 def watched(
-    watcher: bool | Callable[[int, int], None], what: str, total: int, *, unit: str, done: int = 0
+    watcher: bool | Callable[[int, int], None], work: str, total: int, *, unit: str, done: int = 0
 ) -> Iterator[Callable[[int], None]]:
     """What ``progress=`` of a function means: ``True`` shows it, a function is called with the amount done and the total."""
 
@@ -79,7 +79,7 @@ def watched(
     if callable(watcher):
         yield report
         return
-    with progress(what, total, unit=unit, quiet=not watcher, done=done) as advance:
+    with progress(work, total, unit=unit, quiet=not watcher, done=done) as advance:
         yield advance
 
 

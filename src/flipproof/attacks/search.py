@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.certificates.metrics import shares
 from flipproof.checks import checked_count, checked_seed
+from flipproof.defences.baselines import Undefended
 from flipproof.defences.changed_nodes import changeable, with_changes
-from flipproof.defences.defence import DefendedClassifier, undefended
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.defences.target import Effort, Outcome, Target
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
@@ -186,7 +187,7 @@ def target_of(model: Any, graph: Graph, effort: Effort, *, label: int | None = N
     """What a user means to attack: a defended classifier with its defence, anything else as it is with its ``own`` arguments."""
     arguments = {key: value for key, value in own.items() if value is not None}
     if not isinstance(model, DefendedClassifier):
-        model = undefended(model, **arguments)
+        model = Undefended(model, **arguments)
     elif arguments:
         name, value = next(iter(arguments.items()))
         raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")

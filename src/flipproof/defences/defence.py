@@ -27,7 +27,7 @@ from flipproof.classifiers import DEFAULT_MEMORY, Classifier, as_classifier, unw
 from flipproof.classifiers.guard import Guard
 from flipproof.defences import defence_class, trained_defence
 from flipproof.defences.asking import ask_all, say_differing
-from flipproof.engines import Engine, ThisProcess, cores, local_engine
+from flipproof.engines import Engine, local_engine
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
@@ -285,10 +285,14 @@ class DefendedClassifier:
         return self._certificates(self.graphs_of(graphs), self.defence.request(), progress, workers, engine)
 
     def _certificate(self, graph: Graph, request: Any) -> Certificate:
-        chosen = self.effective()
-        request = request if chosen is self else chosen.defence.request()
+        chosen, request = self._effective(request)
         certificate: Certificate = request.read(chosen._evidence(graph, request))
         return certificate
+
+    def _effective(self, request: Any) -> tuple[DefendedClassifier, Any]:
+        """The classifier that answers, and what is requested of it."""
+        chosen = self.effective()
+        return chosen, request if chosen is self else chosen.defence.request()
 
     def _evidence(self, graph: Graph, request: Any) -> Any:
         self.check([graph], request)
@@ -305,8 +309,7 @@ class DefendedClassifier:
         workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
-        chosen = self.effective()
-        request = request if chosen is self else chosen.defence.request()
+        chosen, request = self._effective(request)
         chosen.check(graphs, request)
         results = ask_all(chosen, request, dict(enumerate(graphs)), engine=engine or chosen.engine(workers))
         return _in_order("certifying", ((number, answer) for number, _, answer in results), len(graphs), progress)
@@ -351,10 +354,7 @@ class DefendedClassifier:
 
         Unless ``quiet``, a sentence says where another engine must do.
         """
-        if workers is None:
-            return ThisProcess()
-        count = cores() if workers == 0 else checked_count(workers, "workers", 1, "0 for one per core")
-        return local_engine(count, forks=self.classifier.forks, quiet=quiet)
+        return local_engine(workers, forks=self.classifier.forks, quiet=quiet)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write model and defence to a folder, whole or not at all; the model must be one of flipproof's own."""
@@ -421,17 +421,10 @@ def explain(classifier: Any, graph: Any, *, seed: int | None = None) -> Certific
     return certificate
 
 
-def _in_order(what: str, results: Iterable[tuple[int, Any]], number: int, progress: Progress) -> list[Any]:
+def _in_order(work: str, results: Iterable[tuple[int, Any]], number: int, progress: Progress) -> list[Any]:
     done = dict[int, Any]()
-    with watched(progress, what, number, unit="graphs") as advance:
+    with watched(progress, work, number, unit="graphs") as advance:
         for index, result in results:
             done[index] = result
             advance(1)
     return [done[index] for index in range(number)]
-
-
-def undefended(model: Any, **arguments: Any) -> DefendedClassifier:
-    """A base model without a defence."""
-    from flipproof.defences.baselines import Undefended
-
-    return Undefended(model, **arguments)

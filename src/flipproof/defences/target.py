@@ -181,11 +181,11 @@ class CopiesTarget(Target):
     relaxed: int | None = None  # copies that stand for all where slopes are computed; by default all
 
     def __init__(
-        self, defended: DefendedClassifier, graph: Graph, effort: Effort, *, copies: int, what: str, remedy: str
+        self, defended: DefendedClassifier, graph: Graph, effort: Effort, *, copies: int, noun: str, remedy: str
     ) -> None:
         if copies * graph.num_slots > _MOST_COPIES:
             raise InputError(
-                f"{what} times node pairs must be at most {_MOST_COPIES:,} in an attack; got {copies:,} x {graph.num_slots:,} "
+                f"{noun} times node pairs must be at most {_MOST_COPIES:,} in an attack; got {copies:,} x {graph.num_slots:,} "
                 f"({remedy})"
             )
         defended.check([graph])
@@ -225,7 +225,7 @@ class SmoothedTarget(CopiesTarget):
         self.noise, self.confirm_samples = noise, checked_samples(effort.confirm_samples)
         self.alpha, self.seed = checked_alpha(effort.alpha), checked_seed(effort.seed)
         samples = checked_samples(effort.samples)
-        super().__init__(defended, graph, effort, copies=samples, what="samples", remedy="lower samples")
+        super().__init__(defended, graph, effort, copies=samples, noun="samples", remedy="lower samples")
 
     def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         draws = keyed_draws("attack noise", self.seed, 0, (self.cost, graph.num_slots))

@@ -213,7 +213,7 @@ class VotingTarget(CopiesTarget):
 
     def __init__(self, voting: Voting, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
         self.voting, count = voting, voting.groups.count * voting.feature_groups
-        super().__init__(defended, graph, effort, copies=count, what="groups", remedy="attack smaller graphs")
+        super().__init__(defended, graph, effort, copies=count, noun="groups", remedy="attack smaller graphs")
 
     def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         groups = self.voting.groups

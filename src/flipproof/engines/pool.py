@@ -227,14 +227,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def local_engine(workers: int, *, forks: bool = True, quiet: bool = True) -> Engine:
-    """The engine for this number of workers; unless ``quiet``, a sentence says why one must do.
+def local_engine(workers: int | None, *, forks: bool = True, quiet: bool = True) -> Engine:
+    """This number of workers, 0 for one per core; ``None`` is this process.
 
-    A model on a GPU does not survive a fork.
+    A model on a GPU does not survive a fork: unless ``quiet``, a sentence says why one worker must do.
     """
+    count = (
+        1
+        if workers is None
+        else cores()
+        if workers == 0
+        else checked_count(workers, "workers", 1, "0 for one per core")
+    )
     safe = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
-    if workers > 1 and safe and forks:
-        return Processes(workers)
+    if count > 1 and safe and forks:
+        return Processes(count)
     why = "the model is on a GPU" if safe else "this system cannot fork a process safely"
-    note(f"{why}: using one worker", quiet=quiet or workers == 1)
+    note(f"{why}: using one worker", quiet=quiet or count == 1)
     return ThisProcess()

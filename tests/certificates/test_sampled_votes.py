@@ -156,7 +156,7 @@ def described(*keys: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (described("graph", "num_nodes", value=7), "altered"),
         (described("graph", "label", value="cat"), "label"),
         (described("plain", "num_classes", value="3"), "num_classes"),
-        (described("plain", "noise.add_threshold", value=-5), "add must lie in"),
+        (described("plain", "noise.add", value=-0.1), "add must lie in"),
         (described("plain", "noise.other", value=5), "not a whole file"),
         (described("plain", "checksums", value=None), "not a whole file"),
     ],

@@ -14,8 +14,8 @@ import os
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import Field, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate, WeakSpots, cut_grid, up_to
 from flipproof.errors import InputError
+from flipproof.fields import Parts
 from flipproof.files import write_bytes
 from flipproof.graphs import Graph
 
@@ -36,8 +37,9 @@ _UNREADABLE = (
 )
 
 
-Parts = tuple[Callable[[Any], dict[str, Any]], Callable[..., Any]]
-"""How a field is stored as several values: what makes them of it, and what takes them by name."""
+def by_fields(kind: type[Any]) -> Parts:
+    """A dataclass, stored by its fields."""
+    return Parts((), plain=asdict, made=lambda values: kind(**values), stored=())
 
 
 class Evidence(ABC):
@@ -87,7 +89,7 @@ class Evidence(ABC):
             value = getattr(self, entry.name)
             if value is None or entry.name == "graph":
                 continue
-            parts = self.parts[entry.name][0](value) if entry.name in self.parts else {"": value}
+            parts = self.parts[entry.name].plain(value) if entry.name in self.parts else {"": value}
             values |= {f"{entry.name}.{name}".removesuffix("."): part for name, part in parts.items()}
         if self.noisy_features and self.graph.node_features is not None:
             values["features.cells"] = np.flatnonzero(self.graph.node_features)
@@ -159,7 +161,7 @@ class Evidence(ABC):
         for entry in fields(cls):
             parts = {name.removeprefix(f"{entry.name}."): name for name in values if name.startswith(f"{entry.name}.")}
             if parts:
-                own[entry.name] = cls.parts[entry.name][1](**{part: values[name] for part, name in parts.items()})
+                own[entry.name] = cls.parts[entry.name].made({part: values[name] for part, name in parts.items()})
             elif entry.name in values:
                 own[entry.name] = values[entry.name]
         return cls(**own)

@@ -8,7 +8,7 @@ is counted which groups an attacker can change at all, and votes are bought at t
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from math import comb
 from typing import Any, ClassVar
@@ -25,12 +25,12 @@ from flipproof.certificates.certificate import (
     cut_grid,
 )
 from flipproof.certificates.crossed_votes import withstood
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.evidence import Evidence, by_fields
 from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, contest, price_table, priced_grid
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
-from flipproof.noise.groups import HASH_VERSION, EdgeGroups
+from flipproof.noise.groups import GROUPS, HASH_VERSION, EdgeGroups
 
 _SHOWN_ROWS = 12
 
@@ -52,7 +52,7 @@ class GroupVotes(Evidence):
 
     kind = "group votes"
     versions: ClassVar = {"hash": HASH_VERSION}
-    parts: ClassVar = {"groups": (asdict, EdgeGroups), "prices": (asdict, Prices)}
+    parts: ClassVar = {"groups": GROUPS, "prices": by_fields(Prices)}
 
     labels: NDArray[np.unsignedinteger[Any]]
     graph: Graph

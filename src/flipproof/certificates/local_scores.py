@@ -7,7 +7,7 @@ scores of all views that attacks reach, the certificate is arithmetic (:mod:`fli
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, NodeRadii, WeakSpots, cut_grid
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.evidence import Evidence, by_fields
 from flipproof.certificates.matched_knapsack import KINDS, Flip, FlipSearch, NodeLosses, greedy_bounds, worst_drops
 from flipproof.certificates.node_views import NodeViews, views_of
 from flipproof.errors import InputError
@@ -67,7 +67,7 @@ class LocalScores(Evidence):
     """The scores of all views that an attack of few flips per node can reach."""
 
     kind = "local scores"
-    parts: ClassVar = {"node_radii": (asdict, NodeRadii)}
+    parts: ClassVar = {"node_radii": by_fields(NodeRadii)}
 
     graph: Graph  # the graph
     num_classes: int  # number of classes ``C``; there are ``P = C (C - 1) / 2`` pairs

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import methodcaller
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,8 +19,10 @@ from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
 from flipproof.graphs.conversions import read_only
-from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, FeatureNoise, SampleStream, feature_noise_from
+from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, FeatureNoise, SampleStream
+from flipproof.noise.feature_law import FEATURE_NOISE
 from flipproof.noise.feature_stream import FEATURE_STREAM_VERSION, FeatureStream
+from flipproof.noise.law import EDGE_NOISE
 
 METHODS = ("influence", "votes", "paper")
 DEFAULT_METHOD = "influence"
@@ -34,10 +35,7 @@ class SampledEvidence(Evidence):
     """Answers about noisy copies of a graph, with all that is needed to make the noise again."""
 
     versions: ClassVar = {"noise": STREAM_VERSION, "noise on features": FEATURE_STREAM_VERSION}
-    parts: ClassVar = {
-        "noise": (asdict, EdgeNoise.from_thresholds),
-        "feature_noise": (methodcaller("plain"), lambda **values: feature_noise_from(values)),
-    }
+    parts: ClassVar = {"noise": EDGE_NOISE, "feature_noise": FEATURE_NOISE}
     noise: EdgeNoise
     seed: int
     checksums: tuple[str, ...]

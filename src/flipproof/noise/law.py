@@ -125,9 +125,9 @@ class EdgeNoise:
         return noisy_version(graph, self, seed=seed)
 
     @classmethod
-    def from_thresholds(cls, add_threshold: int, remove_threshold: int) -> EdgeNoise:
-        """The noise whose probabilities are these, times ``2**-32``: how stored noise is read back."""
-        return cls(add=add_threshold / WORD, remove=remove_threshold / WORD)
+    def from_thresholds(cls, add: int, remove: int) -> EdgeNoise:
+        """The noise with probabilities ``add / 2**32`` and ``remove / 2**32``: how stored noise is read back."""
+        return cls(add=add / WORD, remove=remove / WORD)
 
 
 def _check_number(value: Any, name: str) -> None:

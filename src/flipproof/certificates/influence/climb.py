@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -168,8 +169,13 @@ class _Tests:
             flipped = [counts.table(labels, 1)[attack.slots] for labels in sides]
             unflipped = [counts.table(labels, 0) - part for labels, part in zip(sides, flipped, strict=True)]
             return test.passes(*unflipped) and test.passes(*flipped)
-        weights = counts.weights(test, attack, self.top, rivals)
-        return all_above(weights, test.threshold, effort=_EFFORT * self.samples)
+        effort = _EFFORT * self.samples
+        if counts.words and test.degree < 4:
+            # a set of harmful slots that fails decides in many cases, and needs few counts
+            few, on_few = counts.most_harmful(attack, self.top)
+            if not all_above(few.weights(test, on_few, self.top, rivals), test.threshold, effort=effort):
+                return False
+        return all_above(counts.weights(test, attack, self.top, rivals), test.threshold, effort=effort)
 
 
 def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
@@ -240,11 +246,17 @@ def default_split(
     return AlphaSplit(top=share - rivals, rivals=rivals, lead=(rest - share) * (1 - 2.0**-40))
 
 
+@lru_cache
+def _unanimous(samples: int, level: float) -> float:
+    """What is known of the share if all votes agree."""
+    return float(lower_bound(samples, samples, failure_prob=level))
+
+
 def _lead_tests(
     attack: Attack, slack: float, order: int, *, samples: int, level: float
 ) -> list[LeadTest] | list[SignTest]:
     """The tests of the lead, of which one must pass: they err with probability ``level`` at most together."""
-    if not attack.exists or level <= 0 or lower_bound(samples, samples, failure_prob=level) <= 1 - slack:
+    if not attack.exists or level <= 0 or _unanimous(samples, level) <= 1 - slack:
         return []  # even unanimous votes are too few
     sign = SignTest.of(attack, samples=samples, level=level)
     if sign is not None:

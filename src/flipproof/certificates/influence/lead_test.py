@@ -219,6 +219,12 @@ class _Design:
         self.cells, self.samples, self.spread = cells, samples, spread
         self.scale = 1 / np.sqrt((cells.x * cells.features**2).sum(axis=1))
         self.features = cells.features * self.scale[:, None]
+        count, m = len(cells.x), len(self.scale)
+        self.steady = np.zeros((3 * count, 2 * m + 1 + count))  # of the slope of the room: what is the same everywhere
+        self.steady[2 * count :, m : 2 * m] = (cells.x * self.features).T
+        self.steady[:count, 2 * m], self.steady[count : 2 * count, 2 * m] = cells.y, -cells.y
+        self.steady[:count, 2 * m + 1 :] = self.steady[count : 2 * count, 2 * m + 1 :] = np.eye(count) / samples
+        self.steady *= samples
         self.start: FloatArray | None = None
 
     def solve(self, share: float) -> tuple[tuple[FloatArray, FloatArray, float], float]:
@@ -257,24 +263,25 @@ class _Design:
         return np.concatenate([fitted, fitted, [size], excess * self.samples])
 
     def _parts(self, point: FloatArray) -> tuple[FloatArray, FloatArray, float, FloatArray]:
+        """``a`` and ``b`` of every cell, ``nu``, and the maxima in the formula: variables of their own, bounded from below."""
         m = len(self.scale)
         excess = point[2 * m + 1 :] / self.samples
         return point[:m] @ self.features, point[m : 2 * m] @ self.features, float(point[2 * m]), excess
 
+    def _spread(self, a: FloatArray, b: FloatArray, share: float) -> tuple[float, float]:
+        """Mean and mean square of the statistic of one sample, for the nominal classifier with this share."""
+        rival, x = RIVAL_PART * (1 - share), self.cells.x
+        return float(x @ (share * a - rival * b)), float(x @ (share * a**2 + rival * b**2))
+
     def _cost(self, point: FloatArray, share: float) -> float:
         a, b, _, excess = self._parts(point)
-        rival = RIVAL_PART * (1 - share)
-        x = self.cells.x
-        square = max(float(x @ (share * a**2 + rival * b**2)), 1e-18)
-        mean = float(x @ (share * a - rival * b))
-        return -self.samples * (mean - float(excess.sum())) + self.spread * math.sqrt(self.samples * square)
+        mean, square = self._spread(a, b, share)
+        return -self.samples * (mean - float(excess.sum())) + self.spread * math.sqrt(self.samples * max(square, 1e-18))
 
     def _slope(self, point: FloatArray, share: float) -> FloatArray:
         a, b, _, _ = self._parts(point)
-        rival = RIVAL_PART * (1 - share)
-        x, m = self.cells.x, len(self.scale)
-        square = max(float(x @ (share * a**2 + rival * b**2)), 1e-18)
-        pull = self.spread * math.sqrt(self.samples / square)
+        x, m, rival = self.cells.x, len(self.scale), RIVAL_PART * (1 - share)
+        pull = self.spread * math.sqrt(self.samples / max(self._spread(a, b, share)[1], 1e-18))
         slope = np.ones(len(point))
         slope[:m] = share * self.features @ (x * (pull * a - self.samples))
         slope[m : 2 * m] = rival * self.features @ (x * (pull * b + self.samples))
@@ -289,14 +296,11 @@ class _Design:
 
     def _room_slope(self, point: FloatArray) -> FloatArray:
         a, b, _, _ = self._parts(point)
-        x, y, m, count = self.cells.x, self.cells.y, len(self.scale), len(self.cells.x)
-        slope = np.zeros((3 * count, len(point)))
-        slope[:count, :m] = -((x * np.exp(a)) * self.features).T
-        slope[count : 2 * count, m : 2 * m] = ((x * np.exp(-b)) * self.features).T
-        slope[2 * count :, m : 2 * m] = (x * self.features).T
-        slope[:count, 2 * m], slope[count : 2 * count, 2 * m] = y, -y
-        slope[:count, 2 * m + 1 :] = slope[count : 2 * count, 2 * m + 1 :] = np.eye(count) / self.samples
-        return slope * self.samples
+        x, m, count = self.cells.x, len(self.scale), len(self.cells.x)
+        slope = self.steady.copy()
+        slope[:count, :m] = -((x * np.exp(a)) * self.features).T * self.samples
+        slope[count : 2 * count, m : 2 * m] = ((x * np.exp(-b)) * self.features).T * self.samples
+        return slope
 
     def _clean(self, point: FloatArray) -> tuple[FloatArray, FloatArray, float]:
         """Finite coefficients with ``b >= 0`` and ``nu >= 0``, whatever came."""
@@ -307,12 +311,9 @@ class _Design:
         return top, rival, max(0.0, float(values[2 * m]))
 
     def _value(self, top: FloatArray, rival: FloatArray, balance: float, share: float) -> float:
-        a, b, x = top @ self.cells.features, rival @ self.cells.features, self.cells.x
-        part = RIVAL_PART * (1 - share)
-        mean = float(x @ (share * a - part * b))
-        square = max(float(x @ (share * a**2 + part * b**2)) - mean**2, 0.0)
+        mean, square = self._spread(top @ self.cells.features, rival @ self.cells.features, share)
         expected = self.samples * (mean - log_excess(self.cells, top, rival, balance))
-        return expected - self.spread * math.sqrt(self.samples * square)
+        return expected - self.spread * math.sqrt(self.samples * max(square - mean**2, 0.0))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ votes: flips that are not those the classifier saw would make every slot look ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ Flips = tuple[NDArray[np.uint8], Labels]
 
 _CHUNK = 16 * BLOCK  # samples counted at once
 _CHUNK_CELLS = 1 << 26  # at most this many flips in memory at once
+_FEW = 12  # slots among which a set is looked for first
 _KEPT_BITS = 1 << 29  # at most this many flips are kept for later counts; more are made again
 
 
@@ -47,6 +48,8 @@ class FlipCounts:
     votes: IntArray  # of every class, ``[C]``
     singles: IntArray  # of every class among the samples in which a slot was flipped, ``[C, N]``
     flips: Callable[[], Iterable[Flips]]  # yields those of all samples, verified
+    words: tuple[Words, ...]  # the same, a bit per sample of every slot, where they are kept
+    slots: IntArray | None = None  # those that are counted, if not all
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def table(self, labels: list[int], order: int) -> NDArray[Any]:
@@ -60,10 +63,30 @@ class FlipCounts:
             if larger is not None:
                 table = self._known[order, larger] - self._known[order, larger - voted]
             else:
-                rows = (flips[self._are(votes, voted)] for flips, votes in self.flips())
-                table = _count_together(map(_by_slot, rows), self.singles.shape[1], order)
+                table = _count_together(self._words_of(voted), self.singles.shape[1], order)
             self._known[order, voted] = table
         return np.asarray(self._known[order, voted])
+
+    def _words_of(self, labels: frozenset[int]) -> Iterator[Words]:
+        """A bit per sample with a vote for one of the classes, of every slot; for few slots those of other samples are 0."""
+        if self.slots is None:
+            yield from (_by_slot(flips[self._are(votes, labels)]) for flips, votes in self.flips())
+        else:
+            for words, (_, votes) in zip(self.words, self.flips(), strict=True):
+                yield words[self.slots] & _as_words(self._are(votes, labels))
+
+    def most_harmful(self, attack: Attack, top: int) -> tuple[FlipCounts, Attack]:
+        """The counts of a few slots of the attack, where the top class does worst, and the attack on these alone."""
+        ranked = np.argsort(self._shares(top)[attack.slots], kind="stable")
+        few = [
+            ranked[attack.members[ranked] == group][: _FEW // len(attack.groups)] for group in range(len(attack.groups))
+        ]
+        slots = attack.slots[np.concatenate(few)]
+        key = ("few", slots.tobytes())
+        if key not in self._known:
+            self._known[key] = replace(self, singles=self.singles[:, slots], slots=slots)
+        groups = tuple(replace(group, size=len(part)) for group, part in zip(attack.groups, few, strict=True))
+        return self._known[key], replace(attack, groups=groups, slots=np.arange(len(slots)))
 
     def _are(self, votes: Labels, labels: frozenset[int]) -> NDArray[np.bool_]:
         """Which votes are for one of the classes."""
@@ -92,7 +115,7 @@ class FlipCounts:
 
     def _quadruples(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> Quadruples:
         """The statistic's part of all sets of four slots."""
-        ranked = self._ranked(top)
+        ranked = np.argsort(self._shares(top), kind="stable")  # for a quick end of the search
         ranks = np.empty_like(ranked)
         ranks[ranked] = np.arange(len(ranked))
         local = np.argsort(ranks[attack.slots])  # of the attack's slots
@@ -103,7 +126,7 @@ class FlipCounts:
             later = places[rank + 1 :] - places[rank] - 1
             groups = np.ix_(*(members[rank + 1 :],) * 3)
             votes, lost = (
-                _chosen(self._with_three(top, labels, int(places[rank])), later, 3) for labels in ([top], rivals)
+                _chosen(self._with_three(ranked, labels, int(places[rank])), later, 3) for labels in ([top], rivals)
             )
             return np.asarray(gain[members[rank]][groups] * votes - price[members[rank]][groups] * lost)
 
@@ -111,16 +134,14 @@ class FlipCounts:
         most = [float(self.table(labels, 3).max(initial=0)) for labels in ([top], rivals)]
         return Quadruples(local, after, float(np.abs(gain).max() * most[0] + np.abs(price).max() * most[1]))
 
-    def _ranked(self, top: int) -> IntArray:
-        """The slots by the top class's share of votes where they are flipped, lowest first; for a quick end of the search."""
-        shares = self.singles[top] / np.maximum(self.singles.sum(axis=0), 1)
-        return np.argsort(shares, kind="stable").astype(np.int64)
+    def _shares(self, top: int) -> NDArray[np.float64]:
+        """The top class's share of votes where each slot was flipped, ``[N]``."""
+        return np.asarray(self.singles[top] / np.maximum(self.singles.sum(axis=0), 1))
 
-    def _with_three(self, top: int, labels: list[int], rank: int) -> NDArray[np.float32]:
+    def _with_three(self, ranked: IntArray, labels: list[int], rank: int) -> NDArray[np.float32]:
         """Votes for several classes together where the slot of a rank and three of higher ranks were flipped."""
-        key = ("ranked", top, self._voted(labels))
+        key = ("ranked", ranked.tobytes(), self._voted(labels))
         if key not in self._known:
-            ranked = self._ranked(top)
             rows = (flips[self._are(votes, key[2])] for flips, votes in self.flips())
             self._known[key] = [np.packbits(np.unpackbits(part, axis=1)[:, ranked], axis=1) for part in rows]
         byte, bit = rank // 8, 128 >> rank % 8
@@ -173,14 +194,16 @@ def _kinds(values: dict[Kind, float], groups: int, order: int) -> NDArray[Any]:
 def count_flips(votes: Votes, order: int) -> FlipCounts:
     """Count votes and flipped slots; refuses if the flips are not those that the classifier saw."""
     classes, slots = votes.num_classes, votes.graph.num_slots
-    singles, kept = np.zeros((classes, slots), dtype=np.int64), list[Flips]()
+    singles, kept, kept_words = np.zeros((classes, slots), dtype=np.int64), list[Flips](), list[Words]()
     few = len(votes) * slots <= _KEPT_BITS
     for flips, labels in _verified_flips(votes):
-        voted = np.array([_as_words(labels == label) for label in range(classes)])
-        singles += count_singles(_by_slot(flips), voted)[:, :slots]
+        voted, words = np.array([_as_words(labels == label) for label in range(classes)]), _by_slot(flips)
+        singles += count_singles(words, voted)[:, :slots]
         if few:
             kept.append((flips, labels))
-    return FlipCounts(order, votes.counts, singles, (lambda: kept) if few else partial(_verified_flips, votes))
+            kept_words.append(words)
+    again = (lambda: kept) if few else partial(_verified_flips, votes)
+    return FlipCounts(order, votes.counts, singles, again, tuple(kept_words))
 
 
 def _verified_flips(votes: Votes) -> Iterator[Flips]:

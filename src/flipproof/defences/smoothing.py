@@ -130,7 +130,7 @@ class Smoothing(Defence):
         stream, (base, size) = SampleStream(graph, self.noise, seed=request.seed), classifier.suited(graph)
         base.prepare()
         wanted, checksum = min(BLOCK, request.samples - start), stream.new_checksum()
-        labels, contents, differing = list[NDArray[np.int64]](), list[bytes](), 0
+        labels, differing = list[NDArray[np.int64]](), 0
         features = None if self.feature_noise is None else self.feature_noise.stream(graph, seed=request.seed)
         of_features = None if features is None else features.new_checksum()
         # the model is asked about some samples a second time: a guard against answers that depend on the batch
@@ -140,8 +140,6 @@ class Smoothing(Defence):
         for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
             checksum.update(flips)
-            if stream.small:
-                contents.append(flips)
             if features is not None and of_features is not None:
                 shown, changes = features.shown(begin, begin + size)
                 batch = replace(batch, node_features=shown)
@@ -152,8 +150,6 @@ class Smoothing(Defence):
                 if len(here):
                     base.recheck(batch, labels[-1], here)
                     differing += base.differing(batch, labels[-1], here)
-        if stream.small:
-            stream.remember(start, b"".join(contents))
         kept = np.concatenate(labels)[:wanted].astype(label_dtype(classifier.num_classes))
         return kept, checksum.hexdigest(), "" if of_features is None else of_features.hexdigest(), differing
 

@@ -192,7 +192,7 @@ def noisy_neighbours(kept: Any, edges: Any, row_starts: Any, starts: Any, added:
     """The neighbours of all nodes of all copies, ascending: where those of node ``b n + i`` start ``[B n + 1]``, and themselves.
 
     Args:
-        kept: Which edges are kept, ``[B, E]``.
+        kept: Which edges are there, ``[B, E]``: those of the clean graph that are kept, or of all node pairs.
         edges: The nodes of every edge as one number, ``u 2**32 + v`` with ``u < v``, ascending ``[E]``.
         row_starts: The slot of the pair of every node and the next one, ``[n]``.
         starts, added: Slots of further edges, as :func:`added_cells` returns them.
@@ -210,7 +210,7 @@ def noisy_neighbours(kept: Any, edges: Any, row_starts: Any, starts: Any, added:
     place, start = np.empty(nodes, np.int64), 0
     for copy in range(copies):
         size, node = 0, 0
-        for column in range(count):
+        for column in range(count):  # without a branch: states are random
             old[size] = edges[column]
             size += kept[copy, column]
         old[size] = end
@@ -221,9 +221,12 @@ def noisy_neighbours(kept: Any, edges: Any, row_starts: Any, starts: Any, added:
                 node += 1
             new[number] = np.uint64(node) << half | np.uint64(slot - row_starts[node] + node + 1)
         new[adds] = end
-        _merged(old, new, size + adds, both)
+        joined = old
+        if adds:
+            _merged(old, new, size + adds, both)
+            joined = both
         place[:] = 0
-        for edge in both[: size + adds]:
+        for edge in joined[: size + adds]:
             place[edge >> half] += 1
             place[edge & low] += 1
         base = copy * nodes + 1
@@ -232,43 +235,8 @@ def noisy_neighbours(kept: Any, edges: Any, row_starts: Any, starts: Any, added:
             place[node] = start
             start += degree
             firsts[base + node] = start
-        for edge in both[: size + adds]:  # they ascend, hence every node's neighbours do
+        for edge in joined[: size + adds]:  # they ascend, hence every node's neighbours do
             u, v = edge >> half, edge & low
-            places[place[u]] = v
-            place[u] += 1
-            places[place[v]] = u
-            place[v] += 1
-    return firsts, places
-
-
-@compiled
-def joined_neighbours(states: Any, first: Any, second: Any, nodes: Any) -> Any:
-    """As :func:`noisy_neighbours`, from the states of node pairs ``[B, N]`` and their nodes ``[N]``, in the order of slots."""
-    copies, slots = states.shape
-    firsts = np.zeros(copies * nodes + 1, np.int64)
-    total = 0
-    for row in states:
-        for state in row:
-            total += state
-    places = np.empty(2 * total, np.int32)
-    chosen, place, start = np.empty(slots + 1, np.int64), np.empty(nodes, np.int64), 0
-    for copy in range(copies):
-        count = 0
-        for slot in range(slots):  # without a branch: states are random
-            chosen[count] = slot
-            count += states[copy, slot]
-        place[:] = 0
-        for slot in chosen[:count]:
-            place[first[slot]] += 1
-            place[second[slot]] += 1
-        base = copy * nodes + 1
-        for node in range(nodes):
-            degree = place[node]
-            place[node] = start
-            start += degree
-            firsts[base + node] = start
-        for slot in chosen[:count]:
-            u, v = first[slot], second[slot]
             places[place[u]] = v
             place[u] += 1
             places[place[v]] = u

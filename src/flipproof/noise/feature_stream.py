@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -16,8 +15,9 @@ from flipproof.checks import checked_seed
 from flipproof.compiling import compiled
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
+from flipproof.graphs.conversions import read_only
 from flipproof.noise.law import SlotLists, halves, key_of, random_words
-from flipproof.noise.stream import BLOCK, SampleStream
+from flipproof.noise.stream import NoiseStream, SampleStream
 
 if TYPE_CHECKING:
     from flipproof.noise.feature_law import BitNoise, LabelNoise
@@ -25,22 +25,14 @@ if TYPE_CHECKING:
 FEATURE_STREAM_VERSION = 1
 """Changes whenever the noisy features of a given (seed, graph, index) would; stored with the votes."""
 
-_PIECE = 2**24  # bytes
 _MOST_DENSE_BITS = 2**26  # beyond, drawing every bit of a sample takes gigabytes
 
 
-class FeatureStream(ABC):
+class FeatureStream(NoiseStream):
     """The noisy features of one graph, numbered 0, 1, 2, ..."""
-
-    discrepancy = 0.0
-    """Bound on the total-variation distance between one sample's law and the exact one."""
 
     features: NDArray[Any]
     """The clean features ``[n, d]``."""
-
-    @abstractmethod
-    def batch(self, start: int, stop: int) -> tuple[Any, bytes]:
-        """Samples ``start..stop-1``, and what the noise did as canonical bytes; those of consecutive batches join."""
 
     @abstractmethod
     def rows(self, drawn: Any, samples: int) -> NDArray[Any]:
@@ -50,33 +42,21 @@ class FeatureStream(ABC):
     def ones(self, drawn: Any, samples: int) -> list[IntArray]:
         """The cells ``node * d + column`` that are 1 in each of the samples that :meth:`batch` drew, ascending."""
 
+    @property
+    def bytes_per_sample(self) -> int:
+        """See :class:`NoiseStream`."""
+        return 8 * self.features.size
+
     def shown(self, start: int, stop: int) -> tuple[NDArray[Any], bytes]:
         """As :meth:`batch`, as arrays ``[stop - start, n, d]`` of the type of the clean features, read-only."""
         drawn, content = self.batch(start, stop)
-        rows = self.rows(drawn, stop - start)
-        rows.flags.writeable = False
-        return rows, content
-
-    def checksums(self, samples: int) -> Iterator[str]:
-        """The checksum of what the noise did in each block of samples, computed afresh."""
-        size = max(1, min(BLOCK, _PIECE // max(1, 8 * self.features.size)))
-        for start in range(0, samples, BLOCK):
-            checksum = self.new_checksum()
-            for begin in range(start, start + BLOCK, size):
-                checksum.update(self.batch(begin, min(begin + size, start + BLOCK))[1])
-            yield checksum.hexdigest()
-
-    @abstractmethod
-    def meaning(self) -> str:
-        """Everything that gives those bytes their meaning."""
-
-    def new_checksum(self) -> Any:
-        """A hash for the bytes of samples, which already covers their meaning."""
-        return hashlib.blake2b(f"features {FEATURE_STREAM_VERSION} {self.meaning()}".encode(), digest_size=16)
+        return read_only(self.rows(drawn, stop - start)), content
 
 
 class LabelStream(FeatureStream):
     """The noisy labels of one graph."""
+
+    discrepancy = 0.0
 
     def __init__(self, noise: LabelNoise, graph: Graph, seed: int) -> None:
         self.features = features = noise.check(graph.node_features)
@@ -99,10 +79,10 @@ class LabelStream(FeatureStream):
         """See :class:`FeatureStream`."""
         return list(np.arange(self.num_nodes) * self.categories + drawn)
 
-    def meaning(self) -> str:
-        """See :class:`FeatureStream`."""
+    def meaning(self) -> bytes:
+        """See :class:`NoiseStream`."""
         kept, other = self.noise.thresholds(self.categories)
-        return f"labels {self._topology} {self.categories} {kept} {other}"
+        return f"features {FEATURE_STREAM_VERSION} labels {self._topology} {self.categories} {kept} {other}".encode()
 
 
 class BitStream(FeatureStream):
@@ -141,10 +121,11 @@ class BitStream(FeatureStream):
         """See :class:`FeatureStream`."""
         return np.split(drawn.slot, np.searchsorted(drawn.sample, np.arange(1, samples)))
 
-    def meaning(self) -> str:
-        """See :class:`FeatureStream`."""
+    def meaning(self) -> bytes:
+        """See :class:`NoiseStream`."""
         law, kind = self._noise.law, "sparse" if self._stream.sparse else "dense"
-        return f"bits {kind} {self._cells.topology} {self._digest} {law.add_threshold} {law.remove_threshold}"
+        what = f"bits {kind} {self._cells.topology} {self._digest} {law.add_threshold} {law.remove_threshold}"
+        return f"features {FEATURE_STREAM_VERSION} {what}".encode()
 
 
 @compiled

@@ -256,24 +256,16 @@ class NoisyBatch:
         if len(frozen):
             before = np.searchsorted(slots, frozen)
             states, slots = np.insert(states, before, True, axis=1), np.insert(slots, before, frozen)
-        first, second = _ends_of_slots(slots.tobytes(), self.num_nodes)
-        return Neighbours(*cell_flips.joined_neighbours(states, first, second, self.num_nodes))
+        none = np.zeros(self.size + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        return Neighbours(*cell_flips.noisy_neighbours(states, *ends_of_slots(slots.tobytes(), self.num_nodes), *none))
 
     def edge_lists(self) -> SlotLists:
         """Slots of all edges of all samples, sorted by sample, then slot: the canonical order."""
-        n = self.num_nodes
-        if self.listed is not None:
-            rows, places = np.repeat(np.arange(self.size * n), np.diff(self.listed.starts)), self.listed.places
-            sample, source = np.divmod(rows[(once := rows % n < places)], n)
-            return SlotLists(sample, slots_of_pairs(np.stack([source, places[once]], axis=1), n))
-        assert self.states is not None
-        assert self.slots is not None
-        sample, column = np.nonzero(self.states)
-        lists = SlotLists(sample.astype(np.int64), self.slots[column])
-        if not len(self.frozen_edges):
-            return lists
-        frozen = np.repeat(np.arange(self.size, dtype=np.int64), len(self.frozen_edges))
-        return merged(lists, SlotLists(frozen, np.tile(self.frozen_edges, self.size)))
+        (starts, places), n = self.neighbours, self.num_nodes
+        rows = np.repeat(np.arange(self.size * n), np.diff(starts))
+        once = rows % n < places
+        sample, source = np.divmod(rows[once], n)
+        return SlotLists(sample, slots_of_pairs(np.stack([source, places[once]], axis=1), n))
 
     def adjacency(self) -> NDArray[np.float32]:
         """Dense adjacency matrices, float32 ``[size, n, n]``."""
@@ -316,10 +308,11 @@ class NoisyBatch:
 
 
 @lru_cache(maxsize=64)
-def _ends_of_slots(slots: bytes, num_nodes: int) -> tuple[IntArray, IntArray]:
-    """The two nodes of every slot."""
-    first, second = np.ascontiguousarray(pairs_of_slots(np.frombuffer(slots, np.int64), num_nodes).T)
-    return first, second
+def ends_of_slots(slots: bytes, num_nodes: int) -> tuple[NDArray[np.uint64], IntArray]:
+    """The nodes of every slot as one number ``u 2**32 + v``, and the slot of the pair of every node and the next one."""
+    first, second = pairs_of_slots(np.frombuffer(slots, np.int64), num_nodes).T.astype(np.uint64)
+    nodes = np.arange(num_nodes)
+    return first << np.uint64(32) | second, slots_of_pairs(np.stack([nodes, nodes + 1], axis=1), num_nodes)
 
 
 @lru_cache(maxsize=64)
@@ -331,15 +324,6 @@ def _column_of_entry(num_nodes: int, slots: bytes, frozen_edges: bytes) -> IntAr
         u, v = pairs_of_slots(numbers, num_nodes).T
         column[u, v] = column[v, u] = columns
     return column.ravel()
-
-
-def merged(first: SlotLists, second: SlotLists) -> SlotLists:
-    """Two disjoint sorted lists as one."""
-    width = 1 + max(int(lists.slot.max(initial=0)) for lists in (first, second))
-    keys = first.sample * width + first.slot
-    more = second.sample * width + second.slot
-    places = np.searchsorted(keys, more)
-    return SlotLists(np.insert(first.sample, places, second.sample), np.insert(first.slot, places, second.slot))
 
 
 EDGE_NOISE = Parts(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import decimal
 import hashlib
-import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -26,13 +26,14 @@ from numpy.typing import NDArray
 from flipproof.checks import checked_seed
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots, unchecked_graph
-from flipproof.graphs.conversions import canonical_pairs, pyg_edge_fields, pyg_pairs, pyg_with_edges, slots_of_pairs
+from flipproof.graphs.conversions import canonical_pairs, pyg_edge_fields, pyg_pairs, pyg_with_edges
 from flipproof.noise.law import (
     WORD,
     EdgeNoise,
     Neighbours,
     NoisyBatch,
     SlotLists,
+    ends_of_slots,
     halves,
     key_of,
     noisy_states,
@@ -52,9 +53,44 @@ _BYTES_PER_SLOT = 64  # of the dense sampler's tables
 _BYTES_PER_DRAW = 64  # of a sample's draws of new edges, for their sorting
 _BYTES_PER_EDGE = 128  # of a sample's list of edges
 _PIECE = 2**24  # bytes
-_RECENT_BYTES = 2**23
-_RECENT: dict[tuple[bytes, EdgeNoise, int], bytes] = {}
-_LOCK = threading.Lock()
+
+
+class NoiseStream(ABC):
+    """Noisy samples of one graph, numbered 0, 1, 2, ...; a pure function of (seed, graph, noise)."""
+
+    discrepancy: float
+    """Bound on the total-variation distance between one sample's law and the exact one."""
+
+    @abstractmethod
+    def batch(self, start: int, stop: int) -> tuple[Any, bytes]:
+        """Samples ``start..stop-1``, and what the noise did as canonical bytes; those of consecutive batches join."""
+
+    @abstractmethod
+    def meaning(self) -> bytes:
+        """Everything that gives those bytes their meaning."""
+
+    @property
+    @abstractmethod
+    def bytes_per_sample(self) -> int:
+        """Approximate memory that one sample of a batch takes while it is made."""
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[Any, bytes]]:
+        """The same as :meth:`batch`, in as many parts as keep memory small."""
+        size = max(1, _PIECE // max(1, self.bytes_per_sample))
+        for begin in range(start, stop, size):
+            yield self.batch(begin, min(begin + size, stop))
+
+    def checksums(self, samples: int) -> Iterator[str]:
+        """The checksum of what the noise did in each block of samples, computed afresh; see :class:`flipproof.Votes`."""
+        for start in range(0, samples, BLOCK):
+            checksum = self.new_checksum()
+            for _, content in self.pieces(start, start + BLOCK):
+                checksum.update(content)
+            yield checksum.hexdigest()
+
+    def new_checksum(self) -> Any:
+        """A hash for the bytes of a block, which already covers their meaning."""
+        return hashlib.blake2b(self.meaning(), digest_size=16)
 
 
 @dataclass(frozen=True)
@@ -109,7 +145,7 @@ def _binomial_thresholds(trials: int, threshold: int) -> tuple[int, NDArray[np.u
     return first, np.array(table, dtype=np.uint64)
 
 
-class SampleStream:
+class SampleStream(NoiseStream):
     """The noisy versions of one graph, numbered 0, 1, 2, ...; a pure function of (seed, graph, noise).
 
     The generator's key depends on seed and graph only: a stronger noise flips a superset of the slots that a weaker one flips
@@ -125,11 +161,7 @@ class SampleStream:
         # where there are many flips, drawing every slot is cheaper, and exact
         self._additions = None if law is None or 2 * law.draws + removals > graph.num_slots // 4 else law
         self.sparse = self._additions is not None
-
-    @property
-    def discrepancy(self) -> float:
-        """Bound on the total-variation distance between one sample's law and the exact one; 0 for the dense sampler."""
-        return 0.0 if self._additions is None else self._additions.discrepancy
+        self.discrepancy = 0.0 if self._additions is None else self._additions.discrepancy
 
     @property
     def words_per_sample(self) -> int:
@@ -145,7 +177,7 @@ class SampleStream:
 
     @property
     def bytes_per_sample(self) -> int:
-        """Approximate memory that one sample of a batch takes while it is made, as measured."""
+        """See :class:`NoiseStream`; as measured."""
         if self._additions is None:
             return 8 * self.graph.num_slots
         edges = self.graph.num_edges + self._additions.draws
@@ -168,7 +200,7 @@ class SampleStream:
         return SlotLists(sample.astype(np.int64), self.graph.slots[column])
 
     def batch(self, start: int, stop: int) -> tuple[NoisyBatch, bytes]:
-        """Samples ``start..stop-1`` for a classifier, and their flips as canonical bytes; those of consecutive batches join."""
+        """See :class:`NoiseStream`: samples for a classifier."""
         graph = self.graph
         if self._additions is None:
             states, listed = self._dense_states(start, stop), None
@@ -181,50 +213,23 @@ class SampleStream:
         return NoisyBatch(graph.num_nodes, stop - start, graph.node_features, slots, frozen, states, listed), content
 
     def packed_flips(self, start: int) -> tuple[NDArray[np.uint8], str]:
-        """The flips of a whole block, eight slots a byte, ``[BLOCK, N / 8]``, and their checksum; of the dense sampler only."""
-        assert not self.sparse
-        content = _RECENT.get((self._key, self.noise, start))
-        if content is None:
-            content = b"".join(content for _, content in self.pieces(start, start + BLOCK))
-        checksum = self.new_checksum()
+        """The flips of a whole block, eight slots a byte, ``[BLOCK, N / 8]``, and their checksum."""
+        content, checksum = b"".join(content for _, content in self.pieces(start, start + BLOCK)), self.new_checksum()
         checksum.update(content)
-        return np.frombuffer(content, np.uint8).reshape(BLOCK, -(-self.graph.num_slots // 8)), checksum.hexdigest()
-
-    @property
-    def small(self) -> bool:
-        """Whether the flips of a whole block are few enough to be kept by :meth:`remember`."""
-        return not self.sparse and BLOCK * -(-self.graph.num_slots // 8) <= _RECENT_BYTES
-
-    def remember(self, start: int, content: bytes) -> None:
-        """Keep the bytes of a whole block's flips for :meth:`packed_flips`, for as long as there are few of them."""
-        with _LOCK:
-            _RECENT.pop((self._key, self.noise, start), None)  # the newest stands last
-            _RECENT[self._key, self.noise, start] = content
-            while sum(map(len, _RECENT.values())) > _RECENT_BYTES:
-                _RECENT.pop(next(iter(_RECENT)))
-
-    def checksums(self, samples: int) -> Iterator[str]:
-        """The checksum of the flips of each block, computed afresh; see :class:`flipproof.Votes`."""
-        for start in range(0, samples, BLOCK):
-            checksum = self.new_checksum()
-            for _, content in self.pieces(start, start + BLOCK):
-                checksum.update(content)
-            yield checksum.hexdigest()
-
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[NoisyBatch, bytes]]:
-        """The same as :meth:`batch`, in as many parts as keep memory small."""
-        size = max(1, _PIECE // max(1, self.bytes_per_sample))
-        for begin in range(start, stop, size):
-            yield self.batch(begin, min(begin + size, stop))
-
-    def new_checksum(self) -> Any:
-        """A hash for a block's flips, which already covers everything that gives the flips their meaning."""
-        graph, noise, kind = self.graph, self.noise, "sparse" if self.sparse else "dense"
-        meaning = f"flips {STREAM_VERSION} {kind} {graph.topology} {noise.add_threshold} {noise.remove_threshold}"
-        checksum = hashlib.blake2b(meaning.encode(), digest_size=16)
         if not self.sparse:
-            checksum.update(_pairs_of_slots(graph.slots.tobytes(), graph.num_nodes))
-        return checksum
+            return np.frombuffer(content, np.uint8).reshape(BLOCK, -1), checksum.hexdigest()
+        sample, slot = np.frombuffer(content, "<i8").reshape(-1, 2).T
+        flips = np.zeros((BLOCK, self.graph.num_slots), dtype=np.bool_)
+        flips[sample - start, np.searchsorted(self.graph.slots, slot)] = True
+        return np.packbits(flips, axis=1), checksum.hexdigest()
+
+    def meaning(self) -> bytes:
+        """See :class:`NoiseStream`."""
+        graph, noise, kind = self.graph, self.noise, "sparse" if self.sparse else "dense"
+        meaning = (
+            f"flips {STREAM_VERSION} {kind} {graph.topology} {noise.add_threshold} {noise.remove_threshold}".encode()
+        )
+        return meaning if self.sparse else meaning + _pairs_of_slots(graph.slots.tobytes(), graph.num_nodes)
 
     def _words(self, start: int, stop: int) -> NDArray[np.uint64]:
         words = self.words_per_sample
@@ -259,16 +264,8 @@ class SampleStream:
         """The neighbours of all nodes of all samples."""
         before = np.searchsorted(self.graph.flippable_edge_slots, self.graph.frozen_edge_slots)
         kept = np.insert(kept, before, True, axis=1) if len(before) else kept
-        return Neighbours(*cell_flips().noisy_neighbours(kept, *self._edges_and_rows, starts, added))
-
-    @cached_property
-    def _edges_and_rows(self) -> tuple[NDArray[np.uint64], IntArray]:
-        """The nodes of every edge as one number, and the slot of the pair of every node and the next one."""
-        first, second = self.graph.edges.T.astype(np.uint64)
-        nodes = np.arange(self.graph.num_nodes)
-        return first << np.uint64(32) | second, slots_of_pairs(
-            np.stack([nodes, nodes + 1], axis=1), self.graph.num_nodes
-        )
+        ends = ends_of_slots(self.graph.edge_slots.tobytes(), self.graph.num_nodes)
+        return Neighbours(*cell_flips().noisy_neighbours(kept, *ends, starts, added))
 
     @cached_property
     def _empty_before(self) -> IntArray:

@@ -23,7 +23,7 @@ from flipproof.certificates.influence.worst_set import Quadruples, SetWeights
 from flipproof.compiling import compiled
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
-from flipproof.noise import BLOCK, SampleStream
+from flipproof.noise import BLOCK
 
 if TYPE_CHECKING:
     from flipproof.certificates.sampled_votes import Votes
@@ -212,7 +212,7 @@ def _verified_flips(votes: Votes) -> Iterator[Flips]:
     at_once, begin = max(1, min(_CHUNK, _CHUNK_CELLS // max(1, votes.graph.num_slots)) // BLOCK), 0
     for number, expected in enumerate(votes.checksums):
         start = number * BLOCK
-        flips, checksum = _sparse_block(stream, start) if stream.sparse else stream.packed_flips(start)
+        flips, checksum = stream.packed_flips(start)
         if checksum != expected:
             raise InputError(
                 f"the flips of samples {start} to {start + BLOCK - 1} are not those that the votes were cast on: expected "
@@ -223,16 +223,6 @@ def _verified_flips(votes: Votes) -> Iterator[Flips]:
             labels = votes.labels[begin : start + BLOCK]
             yield np.concatenate(blocks)[: len(labels)], labels
             blocks, begin = [], start + BLOCK
-
-
-def _sparse_block(stream: SampleStream, start: int) -> tuple[NDArray[np.uint8], str]:
-    """As :meth:`SampleStream.packed_flips`, for the sampler of large graphs."""
-    checksum, made, flips = stream.new_checksum(), start, []
-    for batch, content in stream.pieces(start, start + BLOCK):
-        checksum.update(content)
-        flips.append(np.packbits(stream.flips(made, made + batch.size), axis=1))
-        made += batch.size
-    return np.concatenate(flips), checksum.hexdigest()
 
 
 # ---- counts of slots that were flipped together, 64 samples at a time ------------------------------------------------------

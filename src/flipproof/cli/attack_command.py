@@ -57,12 +57,11 @@ def attack(options: AttackOptions) -> Result:
     constraints: dict[str, int] = {"adds": options.adds, "removes": options.removes}
     if options.changes:
         constraints["changes"] = options.changes
-    search: dict[str, Any] = {
+    sampling: dict[str, Any] = {
         "samples": checked_samples(options.samples),
         "confirm_samples": checked_samples(options.confirm_samples, "confirm_samples"),
         "alpha": checked_alpha(options.alpha),
         "seed": checked_seed(options.seed),
-        **constraints,
     }
     loaded = load_model(options.model, task=options.task)
     chosen = chosen_data(loaded, options)
@@ -89,13 +88,10 @@ def attack(options: AttackOptions) -> Result:
         budget=options.budget,
         attacks=names,
         constraints=constraints,
-        samples=options.samples,
-        confirm_samples=options.confirm_samples,
-        alpha=options.alpha,
-        seed=options.seed,
+        **sampling,
     )
     radii = None if options.certificates is None else certified_radii(options.certificates, settings)
-    work = AttackWork(attacked, chosen.graphs, options.budget, names, search)
+    work = AttackWork(attacked, chosen.graphs, options.budget, names, {**sampling, **constraints})
     engine = attacked["base"].engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
     with written_run(options.out, settings) as held:
         for sentence in chosen.notes:

@@ -9,7 +9,6 @@ from typing import Any
 
 from flipproof.attacks.search import AttackResult
 from flipproof.certificates.certificate import WeakSpots
-from flipproof.certificates.evidence import Evidence
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, TableRun, chosen_rows
@@ -19,10 +18,6 @@ from flipproof.runs.run_folder import AttackSettings, CertifySettings, open_run
 from flipproof.runs.table import Row, columns_of, read_table
 
 MOST_LISTED = 2_000  # graphs of a run that a page lists one by one; of more, some of every class and outcome
-_NEEDED = (
-    *ATTACKERS,
-    *["graph", "nodes", "edges", "label", "predicted", "method", "alpha", "num_slots", "counts", "grid"],
-)
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
@@ -51,7 +46,7 @@ def read_tables(folders: Sequence[Path]) -> list[TableRun]:
 def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda amount: None) -> CertifiedRun:
     """A run with its certificates, read graph by graph, called ``name``; ``advance`` is called with 1 after each graph.
 
-    Of a run with very many graphs, a few columns are kept of each, and graph and weak spots only of those that a page lists.
+    Of a run with very many graphs, graph and weak spots are read only of those that a page lists.
     """
     with open_run(folder, CertifySettings) as run:
         wanted, request = set(run.settings.graphs), run.settings.request()
@@ -64,20 +59,9 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
             )
         table = read_table(folder)
         places = {index: place for place, index in enumerate(table.columns("graph")["graph"])}
-        many = len(wanted) > MOST_LISTED
         rows: list[Row] = []
-        graphs: dict[int, Graph] = {}
         readings: dict[str, dict[int, Reading]] = {}
-        weak_spots: dict[int, WeakSpots] = {}
-        kept: dict[str, Any] = {}
-
-        def look_closely(row: Row, evidence: Evidence) -> None:
-            """Keep what a page shows of a graph that it lists."""
-            graphs[row["graph"]] = evidence.graph.replaced()  # without what asking has cached in it
-            spots = None if row["predicted"] is None else evidence.weak_spots(row["radius"])
-            if spots is not None:
-                weak_spots[row["graph"]] = spots
-
+        kept: dict[str, Any] = {}  # most graphs have the same lists and grids
         for index, evidence in read_evidence(run):
             row: Row = table[places[index]] if index in places else {"evidence_sha256": None}
             if row["evidence_sha256"] != evidence.digest:
@@ -85,16 +69,25 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
                     f"the certificate of graph {index} in {folder} was not read from the evidence that is there (flipproof "
                     "verify tells more; run its flipproof certify command again to derive it again)"
                 )
-            rows.append(_shortened(row, kept) if many else row)
+            shared = {
+                column: kept.setdefault(str(cell), cell)
+                for column, cell in row.items()
+                if isinstance(cell, (list, str))
+            }
+            rows.append({**row, **shared})
             own = Reading(row["predicted"], *(row[column] for column in (*ATTACKERS, "p_lower")))
             others = {method: Reading.of(other) for method, other in request.readings(evidence).items()}
             for method, reading in {rows[0]["method"]: own, **others}.items():
                 readings.setdefault(method, {})[index] = reading
-            if not many:
-                look_closely(row, evidence)
             advance(1)
-        for row in chosen_rows(rows, MOST_LISTED) if many else ():
-            look_closely(row, evidence_of(run, row["graph"]))
+        graphs: dict[int, Graph] = {}
+        weak_spots: dict[int, WeakSpots] = {}
+        for row in chosen_rows(rows, MOST_LISTED):
+            evidence = evidence_of(run, row["graph"])
+            graphs[row["graph"]] = evidence.graph.replaced()  # without what asking has cached in it
+            spots = None if row["predicted"] is None else evidence.weak_spots(row["radius"])
+            if spots is not None:
+                weak_spots[row["graph"]] = spots
         line = read_line(run) or Line()
         return CertifiedRun(
             name,
@@ -108,14 +101,6 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
             no_line=line.missing,
             weak_spots=weak_spots,
         )
-
-
-def _shortened(row: Row, kept: dict[str, Any]) -> Row:
-    """The columns that a report needs; lists and grids, of which most graphs have the same, are kept once."""
-    return {
-        column: kept.setdefault(str(row[column]), row[column]) if isinstance(row[column], (list, str)) else row[column]
-        for column in (_NEEDED if row["feature_radius"] is None else row)
-    }
 
 
 def with_lines(runs: Sequence[CertifiedRun]) -> list[CertifiedRun]:

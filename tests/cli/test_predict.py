@@ -116,10 +116,10 @@ def test_features_get_the_columns_of_the_model(shell: Shell) -> None:
     assert "attributes that the model does not read: colour" in said.err
     less = {**content, "nodes": [{"id": node["id"], "mass": node["mass"]} for node in content["nodes"]]}
     Path("less.json").write_text(json.dumps(less))
-    assert (
-        "element of node 0 must be one of C, N, as at the other nodes or in the data of the model; it is missing"
-        in shell(*predict, "less.json").err
-    )
+    missing = "element of node 0 must be one of C, N, as at the other nodes or in the data of the model; it is missing"
+    assert missing in shell(*predict, "less.json").err
+    Path("atoms/0.json").write_text(json.dumps(less))
+    assert missing in shell("certify", "--model", "model", "--data", "atoms", "--data-seed", 1, "--out", "run").err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import flipproof as fp
 from flipproof.runs.run_folder import CertifySettings
 from support.command_line import Shell
-from support.runs import alter_row, alter_settings, evidence_of, replace_evidence, spoil
+from support.runs import alter_row, evidence_of, replace_evidence, spoil
 
 SMOOTHING = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs", "--out", "run"]
 VOTING = ["certify", "--model", "own:make", "--groups", 4, "--data", "graphs", "--out", "run"]
@@ -100,15 +100,3 @@ def test_altered_group_votes_are_noticed_even_with_a_hash_that_fits(shell: Shell
     ):
         replace_evidence("run", index, fp.GroupVotes(*changed, 2))
         assert re.search(words, refused(shell, index)), words
-
-
-def test_settings_that_were_altered_are_noticed(shell: Shell) -> None:
-    shell.done(*SMOOTHING, "--alpha", 0.04, "--simultaneous")
-    alter_settings("run", "question", "simultaneous", value=False)
-    done = shell("verify", "run")
-    assert done.code == 1
-    assert "alpha is 0.01 in the table and 0.04 from the evidence" in done.err
-    alter_settings("run", "question", "simultaneous", value=True)
-    assert shell("verify", "run").code == 0
-    alter_settings("run", "defence", "add", value=0.3)
-    assert "its evidence belongs to another defence than run.json's" in shell("verify", "run").err

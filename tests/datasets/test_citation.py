@@ -11,10 +11,8 @@ from flipproof import Graph, InputError
 from flipproof.datasets import citation
 
 RNG = np.random.default_rng(0)
-LABELS, WORDS = (
-    RNG.integers(0, 3, 510),
-    RNG.integers(0, 2, (510, 5)),
-)  # PyG takes 500 nodes beside the first two as given
+LABELS = RNG.integers(0, 3, 510)  # PyG takes 500 nodes beside the first two as given
+WORDS = RNG.integers(0, 2, (510, 5))
 RING = {node: [(node - 1) % 510, (node + 1) % 510] for node in range(510)}
 TESTED = [509, 504, 507, 506, 505, 508]  # Planetoid has its test nodes in an order of their own
 

@@ -95,12 +95,8 @@ def test_a_small_set_in_full(tmp_path: Path) -> None:
 
 
 def test_nodes_need_not_be_sorted_by_graph(tmp_path: Path) -> None:
-    data = fp.datasets.tu(
-        "TOY",
-        root=write(
-            tmp_path, graph_indicator="2\n1\n2\n1\n2\n", A="1,3\n3,1\n4,2\n2,4\n", node_labels="1\n2\n3\n4\n5\n"
-        ),
-    )
+    mixed = {"graph_indicator": "2\n1\n2\n1\n2\n", "A": "1,3\n3,1\n4,2\n2,4\n", "node_labels": "1\n2\n3\n4\n5\n"}
+    data = fp.datasets.tu("TOY", root=write(tmp_path, **mixed))
     assert [graph.edges.tolist() for graph in data] == [[[0, 1]], [[0, 1]]]
     assert data[1].node_features is not None
     assert data[1].node_features.argmax(axis=1).tolist() == [0, 2, 4]

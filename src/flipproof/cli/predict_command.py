@@ -147,16 +147,16 @@ class _Predictor:
         """An answer in words."""
         if certificate.label is None:
             return "abstains: the classes are too close to tell"
-        radius = certificate.radius
-        flips = f"any {radius} edge flip{'s' * (radius != 1)}" if radius else "no edge flip"
         alone = {"additions": certificate.adds_radius, "removals": certificate.removes_radius}
-        more = [f"{count} if only {what}" for what, count in alone.items() if count > radius]
+        more = [f"{count} if only {what}" for what, count in alone.items() if count > certificate.radius]
         if certificate.feature_radius is not None:
             more.append(f"{certificate.feature_words} if no edge flips")
         if certificate.node_radii is not None:
             more.append(str(certificate.node_radii))
         beside = f" ({', '.join(more)})" if more else ""
-        return f"{self.class_names[certificate.label]}, certified against {flips}{beside}"
+        return (
+            certificate.headline.replace(f"class {certificate.label}", self.class_names[certificate.label], 1) + beside
+        )
 
     def say_unused(self, *, quiet: bool) -> None:
         """Name what the graphs had and the model does not read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -181,16 +181,25 @@ class CertifiedRun(TableRun):
 
     def add_remove_counts(self) -> IntArray:
         """How many graphs stay right under any ``a`` additions with ``b`` removals, ``[a, b]``, cut where there are none."""
-        total = np.zeros((_MOST_CELLS, _MOST_CELLS), dtype=np.int64)
         flips = np.add.outer(np.arange(_MOST_CELLS), np.arange(_MOST_CELLS))
+
+        def withstood(row: Row) -> NDArray[np.bool_]:
+            grid = np.array(row["grid"] or [[False]], dtype=bool)[:_MOST_CELLS, :_MOST_CELLS]
+            cells = flips <= row["radius"]
+            cells[: grid.shape[0], : grid.shape[1]] |= grid
+            return cells
+
+        return self._counts(withstood)
+
+    def _counts(self, cells: Callable[[Row], NDArray[np.bool_]]) -> IntArray:
+        """How many right graphs withstand so many changes of two kinds, at least two of each."""
+        total = np.zeros((_MOST_CELLS, _MOST_CELLS), dtype=np.int64)
         for row, radius in zip(self.rows, self.right_radii(), strict=True):
-            cells = flips <= radius
-            if radius >= 0 and row["grid"]:
-                grid: NDArray[np.bool_] = np.array(row["grid"], dtype=bool)[:_MOST_CELLS, :_MOST_CELLS]
-                cells[: grid.shape[0], : grid.shape[1]] |= grid
-            total += cells
-        adds, removes = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
-        return total[:adds, :removes]
+            if radius >= 0:
+                grid = cells(row)[:_MOST_CELLS, :_MOST_CELLS]
+                total[: grid.shape[0], : grid.shape[1]] += grid
+        first, second = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
+        return total[:first, :second]
 
     @cached_property
     def feature_kind(self) -> str | None:
@@ -200,13 +209,7 @@ class CertifiedRun(TableRun):
 
     def joint_counts(self) -> IntArray:
         """How many graphs stay right under any flips with any changed features, ``[flips, changes]``, cut as the others."""
-        total = np.zeros((_MOST_CELLS, _MOST_CELLS), dtype=np.int64)
-        for row in self.rows:
-            if row["predicted"] is not None and row["predicted"] == row["label"]:
-                grid = certificate_of(row).joint_grid[:_MOST_CELLS, :_MOST_CELLS]
-                total[: grid.shape[0], : grid.shape[1]] += grid
-        flips, changes = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
-        return total[:flips, :changes]
+        return self._counts(lambda row: certificate_of(row).joint_grid)
 
     def lead_over(self, right: int) -> int:
         """The most flips under which more than ``right`` graphs are certified; -1 if never."""

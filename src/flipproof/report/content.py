@@ -185,7 +185,7 @@ class CertifiedRun(TableRun):
 
         def withstood(row: Row) -> NDArray[np.bool_]:
             grid = np.array(row["grid"] or [[False]], dtype=bool)[:_MOST_CELLS, :_MOST_CELLS]
-            cells = flips <= row["radius"]
+            cells: NDArray[np.bool_] = flips <= row["radius"]
             cells[: grid.shape[0], : grid.shape[1]] |= grid
             return cells
 

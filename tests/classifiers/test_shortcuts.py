@@ -21,7 +21,7 @@ from torch_geometric import nn as pyg
 import flipproof as fp
 from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.guard import nodes_batch
-from flipproof.classifiers.layers import CompiledLayer, DegreeRows
+from flipproof.classifiers.layers import CONVOLUTIONS, DegreeRows
 from flipproof.classifiers.shortcuts import Shortcut
 from flipproof.classifiers.torch_module import DenseClassifier
 from flipproof.noise import NoisyBatch
@@ -60,13 +60,13 @@ def missing_bias(layer: Any, output: torch.Tensor) -> torch.Tensor:
 def erring(mistake: Callable[[Any, torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """While entered, every convolution of every dense twin makes a mistake."""
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (CompiledLayer, DegreeRows):
+        for kind in (*CONVOLUTIONS.values(), DegreeRows):
             patch.setattr(kind, "forward", _mistaken(kind.forward, mistake))
         yield
 
 
 def _mistaken(right: Any, mistake: Callable[[Any, torch.Tensor], torch.Tensor]) -> Any:
-    return lambda self, *inputs: mistake(self, right(self, *inputs))
+    return lambda self, *inputs, **options: mistake(self, right(self, *inputs, **options))
 
 
 @pytest.mark.parametrize("mistake", [wrong_weight, missing_bias])

@@ -32,40 +32,28 @@ from flipproof.classifiers.edges import (
 _RELU: tuple[Any, ...] = (torch.nn.functional.relu, torch.relu, "relu", "relu_")
 
 
-class Convolution(ABC):
-    """A convolution on lists of neighbours, with the weights of PyG's layer."""
+class Convolution(torch.nn.Module, ABC):
+    """A convolution on lists of neighbours, around PyG's layer: weights are shared, not copied."""
 
     aggregations: tuple[str, ...] = ("add", "sum")
 
     def __init__(self, layer: Any) -> None:
-        self.layer = layer
+        super().__init__()
+        self.layer: Any = layer
 
     @abstractmethod
     def maps(self) -> list[RowMap] | None:
-        """The linear maps of rows that go before the sums; ``None`` if there are none."""
+        """The linear maps of rows that go before the sums; ``None`` if what goes before is not known to be linear."""
 
     @abstractmethod
     def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
         """The rest, from the rows of every map, ``[B * n, k]`` or ``[n, k]`` or looked up; then the ending."""
 
-    def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor | None:
-        """The whole layer, sums over the neighbours first: cheaper where the layer widens."""
-        return None
-
-    def widens(self, x: Tensor, lists: NeighbourLists) -> bool:
-        """Whether the sums would be wider after the linear maps, and rows differ from copy to copy."""
-        maps = self.maps()
-        return maps is not None and len(x) != lists.num_nodes and maps[0][0].shape[1] < maps[0][0].shape[0]
-
-    def __call__(self, x: Tensor, lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
+    def forward(self, x: Tensor, lists: NeighbourLists, relu: bool = False, pool: str = "") -> Tensor:
         """From rows ``[B * n, d]``, or ``[n, d]`` where all graphs share them, to ``[B * n, k]``, or ``[B, k]`` where pooled."""
         maps = self.maps()
-        if maps is None or self.widens(x, lists):
-            result = self.gather_first(x.repeat(lists.copies, 1) if len(x) == lists.num_nodes else x, lists)
-            if result is not None:
-                return lists.ended(result, ending)
-        assert maps is not None
-        return self.mix([linear(x, *one) for one in maps], lists, ending)
+        rows = [x] if maps is None else [linear(x, *one) for one in maps]
+        return self.mix(rows, lists, Ending(relu, pool))
 
 
 class Weighing(Convolution):
@@ -101,9 +89,6 @@ class _GCN(Weighing):
         self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING, layer: RowMap | None = None
     ) -> Tensor:
         return lists.product(self.matrix(None, lists), rows[0], self.layer.bias, ending, layer=layer)
-
-    def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor:
-        return linear(lists.product(self.matrix(x, lists), x), self.layer.lin.weight, self.layer.bias)
 
 
 class _GAT(Weighing):
@@ -144,9 +129,6 @@ class Combining(Convolution):
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
         """The new rows."""
 
-    def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor:
-        return self.combine(x, lists.product(lists.gathering(self.layer.aggr), x))
-
 
 class _GIN(Combining):
     def maps(self) -> list[RowMap] | None:
@@ -156,6 +138,8 @@ class _GIN(Combining):
 
     def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
         matrix = lists.gathering(self.layer.aggr, itself=1 + self.layer.eps)
+        if self.maps() is None:
+            return lists.ended(self.layer.nn(lists.product(matrix, rows[0])), ending)
         first, *rest = self.layer.nn
         relu = bool(rest) and type(rest[0]) is torch.nn.ReLU
         if relu and len(rest) == 2 and _plain(rest[1]):
@@ -249,17 +233,6 @@ def refusal(layer: Any) -> str | None:
     return f"{kind} has hooks" if hooked else None
 
 
-class CompiledLayer(torch.nn.Module):
-    """A convolution's compiled form around the layer itself: weights are shared, not copied."""
-
-    def __init__(self, layer: torch.nn.Module) -> None:
-        super().__init__()
-        self.layer, self.convolution = layer, CONVOLUTIONS[type(layer)](layer)
-
-    def forward(self, x: Tensor, lists: NeighbourLists, relu: bool = False, pool: str = "") -> Tensor:
-        return self.convolution(x, lists, Ending(relu, pool))
-
-
 def is_relu(called: Any) -> bool:
     """Whether a traced call's function, method's name or module is the ReLU."""
     return called in _RELU or type(called) is torch.nn.ReLU
@@ -280,75 +253,59 @@ class DegreeRows(torch.nn.Module):
     """
 
     def __init__(
-        self, first: CompiledLayer, between: Callable[[Tensor], Tensor], steps: list[Any], second: CompiledLayer
+        self, first: Convolution, between: Callable[[Tensor], Tensor], steps: list[Any], second: Convolution
     ) -> None:
         super().__init__()
-        self._parts = torch.nn.ModuleList([first, second])
-        self._between, self._steps = between, steps
-        self._first: Any = first.convolution
-        self._second: Any = second.convolution
+        self._first, self._second, self._between = first, second, between
+        off = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Identity)
+        steps = [step for step in steps if step not in off and type(step) not in off]
+        self._only_relu = len(steps) == 1 and is_relu(steps[0])
         self._weights = [*self.parameters(), *self.buffers()]
-        self._kept: tuple[Any, PiecewiseLinear | None] | None = None
+        self._kept: tuple[Any, PiecewiseLinear] | None = None
 
     def forward(self, x: Tensor | None, lists: NeighbourLists, relu: bool = False, pool: str = "") -> Any:
         """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
-        ending = Ending(relu, pool)
-        if x is None:
-            rows = self._by_pieces(one, lists) if isinstance(one := self._first, Weighing) else self._by_pairs(lists)
-            if rows is not None:
-                return self._second.mix(rows, lists, ending)
-            x = lists.degrees
-        rows = self._through(x, lists)
-        return (
-            self._second(self._between(self._first(x, lists)), lists, ending)
-            if rows is None
-            else self._second.mix(rows, lists, ending)
-        )
+        rows = self._rows(x, lists)
+        if rows is not None:
+            return self._second.mix(rows, lists, Ending(relu, pool))
+        return self._second(self._between(self._first(lists.degrees if x is None else x, lists)), lists, relu, pool)
 
     def forget(self) -> None:
         """Make the tables again when they are needed next."""
         self._kept = None
 
-    def _through(self, x: Tensor, lists: NeighbourLists) -> list[Any] | None:
-        """The rows that the second convolution adds up, where the first one's loop can make them: a ReLU lies between."""
+    def _rows(self, x: Tensor | None, lists: NeighbourLists) -> list[Any] | None:
+        """The rows that the second convolution adds up, where they need not be made call by call."""
         first, own, maps = self._first, self._first.maps(), self._second.maps()
-        known = isinstance(first, _GCN | _GraphConv) and self._only_relu
-        if not known or own is None or maps is None or first.widens(x, lists):
+        if own is None or maps is None:
             return None
+        if x is None and isinstance(first, Combining):
+            return self._by_pairs(first, maps, lists)
+        if x is None and self._only_relu and isinstance(first, Weighing) and (line := first.line()) is not None:
+            return self._by_pieces(first, line, maps, lists)
+        if not (self._only_relu and isinstance(first, _GCN | _GraphConv)):
+            return None
+        # the first one's loop makes the ReLU and the second one's maps with its sums
         weights = [weight for weight, _ in maps]
         biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in maps]
-        rows = first.mix([linear(x, *one) for one in own], lists, layer=(torch.cat(weights), torch.cat(biases)))
-        return list(torch.split(rows, [len(weight) for weight in weights], dim=1))
+        rows = [linear(lists.degrees if x is None else x, *one) for one in own]
+        mapped = first.mix(rows, lists, layer=(torch.cat(weights), torch.cat(biases)))
+        return list(torch.split(mapped, [len(weight) for weight in weights], dim=1))
 
-    @property
-    def _only_relu(self) -> bool:
-        """Whether nothing but a ReLU lies between the convolutions."""
-        off = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Identity)
-        steps = [step for step in self._steps if step not in off and type(step) not in off]
-        return len(steps) == 1 and is_relu(steps[0])
-
-    def _by_pairs(self, lists: NeighbourLists) -> list[Any] | None:
-        """The rows that the second convolution adds up, computed once per pair of degree and sum of degrees around."""
-        maps = self._second.maps()
-        if maps is None or self._first.maps() is None:
-            return None
+    def _by_pairs(self, first: Combining, maps: list[RowMap], lists: NeighbourLists) -> list[Any]:
+        """Computed once per pair of degree and sum of degrees around."""
         places, degrees, around = lists.pairs_of_degrees()
         own, sums = (torch.from_numpy(part).to(maps[0][0].dtype).unsqueeze(1) for part in (degrees, around))
-        if self._first.layer.aggr == "mean":
+        if first.layer.aggr == "mean":
             sums = sums / own.clamp(min=1)
-        hidden = self._between(self._first.combine(own, sums))
+        hidden = self._between(first.combine(own, sums))
         return [Rows(linear(hidden, *one), places) for one in maps]
 
-    def _by_pieces(self, first: Weighing, lists: NeighbourLists) -> list[Any] | None:
-        """The rows that the second convolution adds up, from tables; made again when a weight has changed."""
+    def _by_pieces(
+        self, first: Weighing, line: tuple[Tensor, Tensor], maps: list[RowMap], lists: NeighbourLists
+    ) -> list[Any]:
+        """From tables, made again when a weight has changed."""
         state = state_of(self._weights)
         if self._kept is None or self._kept[0] != state:
-            self._kept = state, self._made_pieces(first)
-        pieces = self._kept[1]
-        return None if pieces is None else lists.looked_up(pieces, first.numbers(lists.degrees, lists))
-
-    def _made_pieces(self, first: Weighing) -> PiecewiseLinear | None:
-        line, maps = first.line(), self._second.maps()
-        if line is None or maps is None or not self._only_relu:
-            return None
-        return PiecewiseLinear(*line, maps)
+            self._kept = state, PiecewiseLinear(*line, maps)
+        return lists.looked_up(self._kept[1], first.numbers(lists.degrees, lists))

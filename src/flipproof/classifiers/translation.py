@@ -24,7 +24,7 @@ from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.layers import (
     CONVOLUTIONS,
     POOLS,
-    CompiledLayer,
+    Convolution,
     DegreeRows,
     is_relu,
     pooled,
@@ -115,6 +115,7 @@ class _Compiled(torch.nn.Module):
 _KNOWN = {
     *_MODULES,
     *CONVOLUTIONS,
+    *CONVOLUTIONS.values(),
     pyg.SumAggregation,  # of a convolution, whose sums are ours
     pyg.MeanAggregation,
     pyg.Linear,
@@ -122,7 +123,6 @@ _KNOWN = {
     torch.nn.ModuleList,
     torch.nn.Sequential,
     DegreeRows,
-    CompiledLayer,
     _Compiled,
 }
 """Parts of a twin of which it is known that they work row by row, or graph by graph."""
@@ -186,7 +186,8 @@ def _translated(module: torch.nn.Module, call: Callable[..., Any]) -> fx.GraphMo
     for node in list(graph.nodes):
         layer = root.get_submodule(node.target) if node.op == "call_module" else None
         if edges in node.all_input_nodes:
-            parts[node.target] = CompiledLayer(_refuse_edges(node, layer, edges))
+            checked = _refuse_edges(node, layer, edges)
+            parts[node.target] = CONVOLUTIONS[type(checked)](checked)
             node.args = (_rows(node), edges)
         elif pool := _readout(node, layer, batch):
             node.op, node.target, node.args = "call_function", pooled, (_rows(node), edges, pool)
@@ -309,7 +310,7 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _is_convolution(node: fx.Node, parts: dict[str, Any]) -> bool:
-    return isinstance(_called(node, parts), DegreeRows | CompiledLayer)
+    return isinstance(_called(node, parts), DegreeRows | Convolution)
 
 
 def _refuse_edges(node: fx.Node, layer: torch.nn.Module | None, edges: fx.Node) -> torch.nn.Module:

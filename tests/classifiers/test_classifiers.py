@@ -202,9 +202,9 @@ def test_large_sparse_graphs_go_the_sparse_way(network: Any) -> None:
     classifier = as_classifier(model, num_classes=5, features="degree")
     thin, thick = fp.EdgeNoise(add=0.001, remove=0.3), fp.EdgeNoise(keep=0.9)
     large, small = random_graph(600, 1200), random_graph(100, 200)
-    assert classifier.suited(large, thin).path == ("compiled" if network is models.GCN else "message passing")
+    assert classifier.suited(large, thin).path == ("compiled twin" if network is models.GCN else "message passing")
     for graph, noise in ((large, thick), (small, thin)):  # many edges, or few nodes: matrices are faster than messages
-        assert classifier.suited(graph, noise).path == ("compiled" if network is models.GCN else "dense")
+        assert classifier.suited(graph, noise).path == ("compiled twin" if network is models.GCN else "dense")
     batch, _ = SampleStream(large, thin, seed=0).batch(0, 8)
     dense, sparse = classifier.scores(batch), classifier.suited(large, thin).scores(batch)
     np.testing.assert_allclose(sparse, dense, rtol=1e-4, atol=1e-4)

@@ -327,7 +327,7 @@ def test_a_model_that_changes_its_mind_in_between_is_refused() -> None:
     size = smooth.classifier.suited(TREE, NOISES[0]).batch_size(TREE, NOISES[0])
     model.left = 1024 // size  # the votes of a block, and not what is asked about again
     with pytest.raises(fp.InputError, match="about the same graph alone"):
-        smooth.defence.block(smooth, TREE, 0, samples=1024, seed=0)
+        smooth.defence.block(smooth, TREE, 0, fp.defences.smoothing.Sampling(samples=1024, seed=0))
 
 
 @pytest.mark.parametrize("nodes", [12, 120, 600])

@@ -83,16 +83,18 @@ def test_a_twin_that_errs_is_not_used(part: nn.Module, mistake: Any, capsys: pyt
     assert {each.path for each in used} == {"message passing"}  # of every graph, whatever its size
 
 
-def test_a_lookup_that_errs_is_not_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_that_are_not_our_network_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     network = fp.models.GCN(in_features=1, num_classes=3, seed=0).eval()
-    right = type(network).on_degrees
-    assert smoothed(network).classifier.suited(TREE, NOISE).path == "compiled"
-    monkeypatch.setattr(type(network), "on_degrees", lambda *inputs: right(*inputs) + torch.tensor([0.0, 0.01, 0.0]))
+    other = fp.models.GCN(in_features=1, num_classes=3, seed=1).eval().as_pyg()
+    assert smoothed(network).classifier.suited(TREE, NOISE).path == "compiled twin"
+    monkeypatch.setattr(type(network), "as_pyg", lambda network: other)
     smooth = smoothed(network)
     smooth.check([TREE])
     assert SAYS_SO in capsys.readouterr().err
     used = smooth.classifier.suited(TREE, NOISE)
-    assert (used.path, used.remark) == ("dense", "its compiled gives other answers")
+    assert (used.path, used.remark) == ("dense", "its compiled twin gives other answers")
     batch = nodes_batch(TREE, NOISE)
     assert np.array_equal(used.scores(batch), DenseClassifier.scores(smooth.classifier, batch))  # type: ignore[arg-type]
 

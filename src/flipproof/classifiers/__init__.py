@@ -67,7 +67,6 @@ def as_classifier(
         )
 
     from flipproof.classifiers.features import Own, OwnOrDegree
-    from flipproof.classifiers.shortcuts import LookupClassifier
     from flipproof.classifiers.torch_module import CONVENTIONS, DenseClassifier, convention_of
 
     if convention is None:
@@ -85,9 +84,12 @@ def as_classifier(
         from flipproof.classifiers.node_model import NodeClassifier
 
         return NodeClassifier(model, **settings)
+    if convention == "dense" and not hasattr(model, "as_pyg"):
+        return DenseClassifier(model, **settings)
+    from flipproof.classifiers.shortcuts import TranslatedClassifier, TranslatedDenseClassifier  # PyG takes a while
+
     if convention == "dense":
-        return (LookupClassifier if hasattr(model, "on_degrees") else DenseClassifier)(model, **settings)
-    from flipproof.classifiers.translation import TranslatedClassifier  # needs PyG, which takes a while
+        return TranslatedDenseClassifier(model, **settings)
 
     return TranslatedClassifier(model, as_data=convention == "data", edge_features=edge_features, **settings)
 

@@ -249,34 +249,26 @@ class Classifier(ABC):
         """Whether answers that differ in another batch do so by rounding: whether the differences vanish in double precision."""
         batch, together, loosely = tried
         order, finer = np.arange(batch.size), self.finer()
-        parts = [part for part in (order[~loosely], order[loosely]) if len(part)]
         if finer is None or loosely.all():
             return False
         apart = False  # whether graphs differ that are not delicate
         try:
-            double = finer.scores(batch)
-            judged = [Precise(together[part], double[part]) for part in parts]
+            precise = Precise(together, finer.scores(batch), loosely)
             for subset in (*(subset for _, subset in subsets(batch.size)), *order[:, None]):
-                single, double = self.scores(batch.only(subset)), finer.scores(batch.only(subset))
-                for part, precise in zip(parts, judged, strict=True):
-                    known = np.isin(subset, part)
-                    if known.any():
-                        precise.add(np.searchsorted(part, subset[known]), single[known], double[known])
-                    if not precise.only_rounding(delicate=precise is not judged[0]):
-                        return False
-                known = ~loosely[subset]
-                apart |= not self._agree(tried, single[known], subset[known])
+                single, plain = self.scores(batch.only(subset)), ~loosely[subset]
+                precise.add(subset, single, finer.scores(batch.only(subset)))
+                if not precise.only_rounding():
+                    return False
+                apart |= not self._agree(tried, single[plain], subset[plain])
         except Exception:  # whatever a user's module makes of double precision, it is not shown to round only
             return False
-        if apart and not judged[0].usual():
-            return False
-        if apart and not judged[0].harmless(together[parts[0]]):
+        if apart and precise.usual() and not precise.harmless():
             raise InputError(
                 "the model's scores are the small difference of large numbers, and rounding in single precision could turn its "
                 "answers; certificates would be false (certify it in double precision, model.double(), or train it again with "
                 "weight decay)"
             )
-        return True
+        return not apart or precise.usual()
 
     def probe_finely(self, graph: Graph, noise: EdgeNoise) -> None:
         """Try the model in double precision, where it has one: a dependence on the batch that rounding hides shows there."""
@@ -299,8 +291,12 @@ class Classifier(ABC):
         """Number of samples of the graph's block from ``start`` on that are asked about again."""
         return 1
 
-    def recheck(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> None:
-        """Compare samples of a batch with the answer to each alone; refuse the model if they differ but by a tie."""
+    def recheck(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
+        """Compare samples of a batch with the answer to each alone; refuse the model if they differ but by a tie.
+
+        Returns:
+            Of a shortcut, about how many of the samples the model itself answers otherwise, beyond rounding; else 0.
+        """
         for index in chosen:
             scores = self.scores(batch.only(np.array([index])))
             if int(self._checked_labels(scores, 1)[0]) == labels[index]:
@@ -311,9 +307,6 @@ class Classifier(ABC):
                 f"the model answered class {labels[index]} about a noisy graph among others and another class about the same "
                 f"graph alone: it is not a function of the graph alone, and certificates would be false ({self._other_company})"
             )
-
-    def differing(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
-        """Number of samples of a batch about which the model itself answers otherwise, beyond rounding; 0 without a shortcut."""
         return 0
 
     def _is_tie(self, batch: NoisyBatch, index: int, label: int, alone: NDArray[Any]) -> bool:

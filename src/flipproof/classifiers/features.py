@@ -65,13 +65,15 @@ class _OfDegrees(NodeFeatures):
     def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
         """``[..., width]`` for degrees ``[...]`` as floating numbers, and own features ``[..., d]``."""
 
+    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
+        return None if self.reads_edges else self.rows(torch.zeros(num_nodes), own)
+
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         return self.rows(adjacency.sum(dim=-1), own)
 
     def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
-        if not self.reads_edges:
-            return self.rows(batch, own)
-        return self.rows(torch.bincount(edge_index[0], minlength=len(batch)).to(torch.float32), own)
+        degrees = torch.bincount(edge_index[0], minlength=len(batch)) if self.reads_edges else batch
+        return self.rows(degrees.to(torch.float32), own)
 
 
 class Own(_OfDegrees):
@@ -80,7 +82,7 @@ class Own(_OfDegrees):
     spec = "own"
     reads_edges = False
 
-    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor:
+    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
         if own is None:
             raise InputError(
                 "the model needs node features and the graph has none (give it node_features, or compute them on "
@@ -88,33 +90,12 @@ class Own(_OfDegrees):
             )
         return own
 
-    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
-        return self.shared(len(degrees), own)
-
-
-class OwnOrDegree(_OfDegrees):
-    """The default: the graph's own ``node_features``, or the degree in the noisy graph where it has none."""
-
-    spec = "own-or-degree"
-
-    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
-        return own
-
-    def only_degree(self, own: Tensor | None) -> bool:
-        return own is None
-
-    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
-        return degrees.unsqueeze(-1) if own is None else own
-
 
 class Constant(_OfDegrees):
     """The number 1 at every node."""
 
     spec = "constant"
     reads_own = reads_edges = False
-
-    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
-        return torch.ones(num_nodes, 1)
 
     def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
         return torch.ones(*degrees.shape, 1, device=degrees.device)
@@ -131,6 +112,21 @@ class Degree(_OfDegrees):
 
     def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
         return degrees.unsqueeze(-1)
+
+
+class OwnOrDegree(_OfDegrees):
+    """The default: the graph's own ``node_features``, or the degree in the noisy graph where it has none."""
+
+    spec = "own-or-degree"
+
+    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
+        return own
+
+    def only_degree(self, own: Tensor | None) -> bool:
+        return own is None
+
+    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
+        return degrees.unsqueeze(-1) if own is None else own
 
 
 class OneHotDegree(_OfDegrees):
@@ -199,12 +195,12 @@ class Function(NodeFeatures):
         return torch.cat(features).to(edge_index.device)
 
     def _apply(self, graph: Graph) -> Tensor:
-        if any(base.__module__.startswith("torch_geometric.transforms") for base in type(self.function).__mro__):
-            result = self.function(graph.to_pyg()).x
-            if result is None:
-                raise InputError("the features transform left no x on the graph (use one that sets node features)")
-        else:
-            result = self.function(graph)
+        transform = any(
+            base.__module__.startswith("torch_geometric.transforms") for base in type(self.function).__mro__
+        )
+        result = self.function(graph.to_pyg()).x if transform else self.function(graph)
+        if transform and result is None:
+            raise InputError("the features transform left no x on the graph (use one that sets node features)")
         # a tensor keeps its type (an embedding wants integers); anything else becomes what a network wants
         if not isinstance(result, Tensor):
             try:

@@ -145,14 +145,18 @@ class Precise:
 
     Args:
         single, double: Scores ``[B, C]`` of all graphs together.
+        delicate: Which graphs may differ by the square root of rounding, ``[B]``; by default none.
     """
 
-    def __init__(self, single: NDArray[Any], double: NDArray[Any]) -> None:
+    def __init__(self, single: NDArray[Any], double: NDArray[Any], delicate: NDArray[np.bool_] | None = None) -> None:
         self._single, self._double = single.astype(np.float64), double.astype(np.float64)
-        self._gap, self._left, self._alone = (np.zeros(single.shape[1]) for _ in range(3))
+        rough = np.zeros(len(single), dtype=np.bool_) if delicate is None else delicate
+        self._kinds, shape = (~rough, rough), (2, single.shape[1])
+        self._gap, self._left, self._alone = np.zeros(shape), np.zeros(shape), np.zeros(shape)  # of each kind of graphs
         self._same = np.array_equal(np.isfinite(self._single), np.isfinite(self._double))
         self._error = _differences(self._single, self._double)
-        self._largest = np.abs(np.where(np.isfinite(self._double), self._double, 0)).max(axis=0)
+        sizes = np.abs(np.where(np.isfinite(self._double), self._double, 0))
+        self._largest = [sizes[kind].max(axis=0, initial=0.0) for kind in self._kinds]
 
     def add(self, subset: NDArray[np.int64], single: NDArray[Any], double: NDArray[Any]) -> None:
         """Scores of a subset in a batch of its own; the rounding of one graph alone is a measure for the others."""
@@ -161,28 +165,34 @@ class Precise:
             return
         pairs = (single, self._single[subset]), (double, self._double[subset])
         self._same &= all(np.array_equal(np.isfinite(one), np.isfinite(other)) for one, other in pairs)
-        gap, left = (_differences(one, other).max(axis=0) for one, other in pairs)
-        self._gap, self._left = np.maximum(self._gap, gap), np.maximum(self._left, left)
         error = _differences(single, double)
         self._error[subset] = np.maximum(self._error[subset], error)
-        if len(subset) == 1:
-            self._alone = np.maximum(self._alone, error[0])
+        gap, left = (_differences(one, other) for one, other in pairs)
+        alone = error if len(subset) == 1 else error[:0]
+        for number, kind in enumerate(self._kinds):
+            for most, values in ((self._gap, gap), (self._left, left), (self._alone, alone)):
+                most[number] = np.maximum(most[number], values[kind[subset][: len(values)]].max(axis=0, initial=0.0))
 
-    def only_rounding(self, *, delicate: bool = False) -> bool:
-        """Whether the answers in different batches differ by rounding alone; for delicate graphs, by its square root."""
-        shrink = _ROOT if delicate else _SHRINK
-        rounding = np.maximum(self._gap, self._error.max(axis=0))
-        return bool(self._same and (self._left <= shrink * rounding + _LAST * _DOUBLE * self._largest).all())
+    def only_rounding(self) -> bool:
+        """Whether the answers in different batches differ by rounding alone; of delicate graphs, by its square root."""
+        errors = [self._error[kind].max(axis=0, initial=0.0) for kind in self._kinds]
+        shrink = np.array([[_SHRINK], [_ROOT]])
+        allowed = shrink * np.maximum(self._gap, errors) + _LAST * _DOUBLE * np.array(self._largest)
+        return bool(self._same and (self._left <= allowed).all())
 
     def usual(self) -> bool:
-        """Whether no batch makes far more of the scores in single precision than rounding makes of a graph alone."""
-        most = _OTHER_ORDER * len(self._single) * self._alone
-        return bool((self._gap <= most + _LAST * FLOAT32 * self._largest).all())
+        """Whether no batch makes far more of the scores in single precision than rounding makes of a graph alone.
 
-    def harmless(self, scores: NDArray[Any]) -> bool:
-        """Whether the largest rounding seen is too small to turn an answer that is not close; ``scores [B, C]`` of the graphs."""
+        This and the next are about graphs that are not delicate.
+        """
+        most = _OTHER_ORDER * self._kinds[0].sum() * self._alone[0]
+        return bool((self._gap[0] <= most + _LAST * FLOAT32 * self._largest[0]).all())
+
+    def harmless(self) -> bool:
+        """Whether the largest rounding seen is too small to turn an answer that is not close."""
+        scores, error = self._single[self._kinds[0]], self._error[self._kinds[0]]
         size = np.maximum(np.abs(scores), np.abs(scores.max(axis=1, keepdims=True)))
-        return bool((2 * self._error <= ROUNDING * np.maximum(1.0, size)).all())
+        return bool((2 * error <= ROUNDING * np.maximum(1.0, size)).all())
 
 
 def _differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:

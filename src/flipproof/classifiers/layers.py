@@ -228,9 +228,14 @@ def refusal(layer: Any) -> str | None:
     parts = [part for part in layer.children() if not isinstance(part, pyg.aggr.Aggregation)]
     if not isinstance(layer, pyg.GINConv) and not all(map(_plain, parts)):
         return f"{kind} has parts that are not PyG's own"
-    attributes = (item for part in layer.modules() for item in vars(part).items())
-    hooked = any("forward" in name and "hooks" in name and held for name, held in attributes)
-    return f"{kind} has hooks" if hooked else None
+    return f"{kind} has hooks" if any(map(altered, layer.modules())) else None
+
+
+def altered(part: torch.nn.Module) -> bool:
+    """Whether a part has a forward of its own, or a hook."""
+    return any(
+        held and (name == "forward" or ("forward" in name and "hooks" in name)) for name, held in vars(part).items()
+    )
 
 
 def is_relu(called: Any) -> bool:

@@ -1,12 +1,15 @@
-"""Faster ways to a torch module, in compiled loops, that are held against the model itself.
+"""A faster way to a torch module, its compiled twin, that is held against the model itself.
 
-A shortcut that gives other answers than rounding explains is not taken: the model itself is asked, about every graph of the run.
+A twin that gives other answers than rounding explains is not taken: the model itself is asked, about every graph of the run.
 That is decided once, before the run, on graphs made from the number of nodes, the features and the noise alone: nothing that an
 attacker can change chooses how the model is run. Differences on noisy copies of a graph are counted, and change nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -15,18 +18,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.classifiers.classifier import OTHER_ANSWERS, Probed, Subsets, subsets
-from flipproof.classifiers.edges import NeighbourLists, state_of
+from flipproof.classifiers.classifier import OTHER_ANSWERS, Classifier, Probed, Subsets, subsets
+from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.guard import Precise, agree, delicate, nodes_batch, tied
 from flipproof.classifiers.torch_module import (
     ALWAYS_DENSE,
     DenseClassifier,
+    MessagePassingClassifier,
     TorchClassifier,
     bytes_of_values,
     fits,
     hidden_width,
     largest_batch,
 )
+from flipproof.classifiers.translation import Twin, Untranslatable, call_with_fields
 from flipproof.compiling import can_compile
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -36,14 +41,116 @@ _TOLERANCE = 1e-4
 _LISTS_CACHE = 2**24  # bytes of one layer's values where edges are lists of neighbours: measured fastest
 _BYTES_PER_EDGE = 32  # of lists of neighbours
 _COMPILED = (torch.float32, torch.float64)
+_AT_ONCE = 16  # samples of a graph that are held against the model's own answers in one call
+_FEW_NODES = 64  # beyond, one at a time: the model takes more memory than its twin
+
+
+class _Translating(TorchClassifier):
+    """A classifier with a twin for graphs on which that is faster."""
+
+    compiles: bool | None = (
+        None  # whether loops can be compiled, once known: a copy in a worker must not go another way
+    )
+    _state: tuple[Any, ...] = ()
+    _twin: Shortcut | None = None
+
+    def __init__(self, module: torch.nn.Module, **settings: Any) -> None:
+        super().__init__(module, **settings)
+        # nodes, features and noise for which the twin is taken; a copy in a worker keeps to it, whatever its processor rounds
+        self._agreed = set[Any]()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_twin"} | {"_state": ()}
+
+    @abstractmethod
+    def made_twin(self) -> Twin:
+        """The twin of the module as it is now."""
+
+    @property
+    @abstractmethod
+    def messages(self) -> MessagePassingClassifier:
+        """The module on PyG's layout."""
+
+    def begin(self) -> None:
+        super().begin()
+        self._agreed.clear()
+        if self.shortcuts:
+            self._translate()
+            if self._twin is not None:
+                self._twin.begin()
+
+    def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
+        if self.shortcuts:
+            self._translate()
+        if not self.shortcuts or self._twin is None or not self._twin.suits(graph, noise):
+            return self.itself(graph, noise)
+        features = graph.node_features
+        known: Any = None if features is None else hashlib.blake2b(features.tobytes()).digest()
+        if features is not None and self.feature_noise is not None:  # values that an attacker may change decide nothing
+            known = features.shape, features.dtype
+        if (graph.num_nodes, known, noise) not in self._agreed:
+            remark = self._twin.difference(graph, noise)
+            if remark:
+                self.take_no_shortcuts(remark)
+                return self.itself(graph, noise)
+            self._agreed.add((graph.num_nodes, known, noise))
+        return self._twin
+
+    def _translate(self) -> None:
+        """Make the twin, again if the module has changed in a way that the twin does not follow by itself.
+
+        Tracing stands no other call of a module at the same time: a defence asks for every graph's way before it asks the model.
+        """
+        state = _state_of(self.module)
+        if state == self._state:
+            return
+        if self._state:  # a copy in a worker has none, and keeps to what was decided
+            self._agreed.clear()
+        self._state, self._twin, self.remark = state, None, ""
+        if getattr(self.module, "dense_twin", True) is False:
+            self.remark = "the model declines a twin"
+            return
+        try:
+            self._twin = Shortcut(self.made_twin(), self)
+        except Exception as error:  # whatever a user's module makes of being traced, it works as it is
+            what = "" if isinstance(error, Untranslatable) else f"{type(error).__name__}: "
+            reason = f"no twin: {what}{next(iter(str(error).splitlines()), '')}"
+            self.remark = re.sub("0x[0-9a-f]+", "0x...", reason)  # the same in every process
+
+
+class TranslatedClassifier(_Translating, MessagePassingClassifier):
+    """A PyG model."""
+
+    @property
+    def messages(self) -> MessagePassingClassifier:
+        return self
+
+    def made_twin(self) -> Twin:
+        return Twin(self.module, call_with_fields if self.as_data else self.call_with_batch)
+
+
+class TranslatedDenseClassifier(_Translating, DenseClassifier):
+    """A dense network that can be had in PyG's layers, such as :class:`flipproof.models.GCN`."""
+
+    @property
+    def messages(self) -> MessagePassingClassifier:
+        assert self.sparse is not None
+        return self.sparse
+
+    def made_twin(self) -> Twin:
+        module: Any = self.module
+        return Twin(module.as_pyg(), lambda layers, *inputs: layers(*inputs))
 
 
 class Shortcut(TorchClassifier):
-    """Another way to a model, with compiled loops over lists of neighbours."""
+    """The twin of a model: compiled loops over lists of neighbours."""
 
+    path = "compiled twin"
+    module: Twin
     _other_company = "batch statistics, or a cache? model.dense_twin = False asks the model without a shortcut"
+    _at_once: bool | None = None  # once it was asked: see known
 
-    def __init__(self, module: torch.nn.Module, original: TorchClassifier) -> None:
+    def __init__(self, module: Twin, original: _Translating) -> None:
         self.original = original
         kept = {name: getattr(original, name) for name in ("num_classes", "features", "memory", "feature_noise")}
         super().__init__(module, **kept)
@@ -68,17 +175,45 @@ class Shortcut(TorchClassifier):
         return self.original.expectation(graph)
 
     def prepare(self) -> None:
-        super().prepare()
-        for nodes in (1, ALWAYS_DENSE + 1):
-            self.itself_on(nodes).prepare()
+        for original in {self.original, self.original.messages}:
+            original.prepare()
+        self.device, self.dtype = self.original.device, self.original.dtype
+        self.unit_roundoff = self.original.unit_roundoff
+
+    def begin(self) -> None:
+        super().begin()
+        self.module.forget()
+        self._at_once = None
+
+    def take_double(self) -> None:
+        self.original.module.double()
+        self.module.forget()
+        super().take_double()
 
     def itself_on(self, nodes: int) -> TorchClassifier:
         """The model itself, in the form that graphs of this size reach."""
-        return self.original
+        return self.original if nodes <= ALWAYS_DENSE else self.original.messages
 
     def known(self) -> bool:
-        """Whether it can be told without a trial that the shortcut's answer about a graph depends on this graph alone."""
-        return True
+        """Whether the code shows that the twin's answer about a graph depends on this graph alone."""
+        return self.features.spec is not None and self.module.graph_by_graph()
+
+    def logits(self, batch: NoisyBatch) -> Tensor:
+        own, rows = self.own_features(batch), None
+        under_noise = own is not None and own.ndim == 3
+        if not under_noise and (shared := self.features.shared(batch.num_nodes, own)) is not None:
+            rows = self.as_number(shared)
+        elif under_noise or not self.features.only_degree(own):
+            rows = self.original.messages.inputs(batch)[0]
+        logits: Tensor = self.module(rows, NeighbourLists(batch, self.dtype))
+        return logits
+
+    def recheck_count(self, graph: Graph, start: int) -> int:
+        # the twin takes graphs one by one, so that the samples of all blocks can be compared with the model at once
+        if self._at_once is None:
+            self._at_once = self.known()
+        few = graph.num_nodes > _FEW_NODES or not self._at_once
+        return super().recheck_count(graph, start) if few else _AT_ONCE * (start == 0)
 
     def difference(self, graph: Graph, noise: EdgeNoise) -> str:
         """What it does otherwise than the model, in words: a function of nodes, features, noise and model; empty if nothing."""
@@ -98,11 +233,9 @@ class Shortcut(TorchClassifier):
                 return f"its {self.path} {OTHER_ANSWERS}"
         return ""
 
-    def recheck(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> None:
+    def recheck(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
         if not self.known():
             super().recheck(batch, labels, chosen)
-
-    def differing(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
         few, original = batch.only(chosen), self.itself_on(batch.num_nodes)
         wanted = original.scores(few)
         other = original._checked_labels(wanted, few.size) != labels[chosen]
@@ -139,57 +272,18 @@ class Shortcut(TorchClassifier):
         if finer is None or reference is None or tried.delicate.all():
             return False
         try:
-            double, other = reference.scores(tried.batch), finer.scores(tried.batch)
+            precise = Precise(wanted, reference.scores(tried.batch), tried.delicate)
+            precise.add(np.arange(tried.batch.size), tried.scores, finer.scores(tried.batch))
         except Exception:  # whatever a user's module makes of double precision, it is not shown to round only
             return False
-        for part, rough in ((~tried.delicate, False), (tried.delicate, True)):
-            if part.any():
-                precise = Precise(wanted[part], double[part])
-                precise.add(np.arange(part.sum()), tried.scores[part], other[part])
-                if not precise.only_rounding(delicate=rough) or not (rough or precise.harmless(wanted[part])):
-                    return False
-        return True
+        return precise.only_rounding() and precise.harmless()
 
 
-class _DegreeLookup(Shortcut):
-    """A network that looks its rows up where the degree is the only feature."""
-
-    path = "compiled"
-    _tables: tuple[Any, Any] | None = None  # state of the weights, and what is looked up
-
-    def begin(self) -> None:
-        super().begin()
-        self._tables = None
-
-    def take_double(self) -> None:
-        super().take_double()
-        self._tables = None
-
-    def itself_on(self, nodes: int) -> TorchClassifier:
-        return self.original if nodes <= ALWAYS_DENSE else getattr(self.original, "sparse", None) or self.original
-
-    def logits(self, batch: NoisyBatch) -> Tensor:
-        module: Any = self.module
-        state = state_of(module.parameters())
-        if self._tables is None or self._tables[0] != state:
-            self._tables = state, module.degree_pieces()
-        logits: Tensor = module.on_degrees(NeighbourLists(batch, self.dtype), self._tables[1])
-        return logits
-
-
-class LookupClassifier(DenseClassifier):
-    """A dense network with ``looks_up_degrees``, ``degree_pieces`` and ``on_degrees``, such as :class:`flipproof.models.GCN`."""
-
-    def __init__(self, module: torch.nn.Module, **settings: Any) -> None:
-        super().__init__(module, **settings)
-        self._lookup = _DegreeLookup(module, self)
-
-    def begin(self) -> None:
-        super().begin()
-        self._lookup.begin()
-
-    def shortcut(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
-        own = None if graph.node_features is None else torch.empty(0)
-        wanted = self.module.looks_up_degrees and getattr(self.module, "dense_twin", True)
-        usable = wanted and self.features.only_degree(own)
-        return self._lookup if usable and self._lookup.suits(graph, noise) else None
+def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
+    """What the traced twin holds fixed: which parts and tensors there are, and plain attributes of the parts."""
+    state: list[Any] = []
+    for part in module.modules():
+        state.append(id(part))
+        state += [value for value in vars(part).values() if type(value) in (bool, int, float, str)]
+        state += [id(tensor) for tensor in (*part._parameters.values(), *part._buffers.values())]
+    return tuple(state)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -23,9 +22,6 @@ from flipproof.classifiers.guard import FLOAT32, Arithmetic
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, NoisyBatch
-
-if TYPE_CHECKING:
-    from flipproof.classifiers.shortcuts import Shortcut
 
 CONVENTIONS = ("pyg", "dense", "data", "nodes")
 _WIDTH = 64  # assumed width of the hidden layers
@@ -47,8 +43,6 @@ class TorchClassifier(Classifier):
         self.feature_noise = feature_noise
         self.reads_own_features = features.reads_own
         self.edge_blind = bool(getattr(module, "edge_blind", False))
-        # nodes, features and noise for which a shortcut is taken; a copy in a worker keeps to it, whatever its processor rounds
-        self._agreed = set[Any]()
         self.prepare()
         _keep_freed_memory()
 
@@ -126,38 +120,12 @@ class TorchClassifier(Classifier):
                 )
         return tried
 
-    compiles: bool | None = (
-        None  # whether loops can be compiled, once known: a copy in a worker must not go another way
-    )
-
-    def begin(self) -> None:
-        super().begin()
-        self._agreed = set[Any]()
-
-    def shortcut(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
-        """A faster way to the model for such graphs; a function of nodes, features, noise and model."""
-        return None
-
     def itself(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         """The way to such graphs without a shortcut."""
         return self
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
-        shortcut = self.shortcut(graph, noise) if self.shortcuts else None
-        if shortcut is None:
-            return self.itself(graph, noise)
-        features = graph.node_features
-        known: Any = None if features is None else hashlib.blake2b(features.tobytes()).digest()
-        if features is not None and self.feature_noise is not None:  # values that an attacker may change decide nothing
-            known = features.shape, features.dtype
-        key = graph.num_nodes, known, noise, shortcut.path
-        if key not in self._agreed:
-            remark = shortcut.difference(graph, noise)
-            if remark:
-                self.take_no_shortcuts(remark)
-                return self.itself(graph, noise)
-            self._agreed.add(key)
-        return shortcut
+        return self.itself(graph, noise)
 
     @abstractmethod
     def logits(self, batch: NoisyBatch) -> Tensor:
@@ -285,8 +253,8 @@ class MessagePassingClassifier(TorchClassifier):
         **settings: Any,
     ) -> None:
         super().__init__(module, **settings)
-        self._as_data, self.edge_features = as_data, edge_features
-        self._call = call or partial(self._call_with_data if as_data else self._call_with_batch, module)
+        self.as_data, self.edge_features = as_data, edge_features
+        self._call = call or partial(self._call_with_data if as_data else self.call_with_batch, module)
         self._edge_argument = None if as_data or edge_features is None else edge_argument(module)
         self._expected = "a PyG Batch of x, edge_index and batch" if as_data else "(x, edge_index, batch)"
         self._batch_by_name = "batch" in inspect.signature(module.forward).parameters
@@ -312,12 +280,12 @@ class MessagePassingClassifier(TorchClassifier):
     def _call_with_data(self, module: torch.nn.Module, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
         return module(data_batch(x, edge_index, batch, self.edge_features))
 
-    def _call_with_batch(self, module: torch.nn.Module, x: Any, edge_index: Any, batch: Any) -> Any:
+    def call_with_batch(self, module: torch.nn.Module, x: Any, edge_index: Any, batch: Any) -> Any:
+        options = {}
         if self._edge_argument is not None and self.edge_features is not None:
-            edges = {self._edge_argument: made_edge_features(self.edge_features, x, edge_index)}
-            return module(x, edge_index, batch=batch, **edges)
+            options[self._edge_argument] = made_edge_features(self.edge_features, x, edge_index)
         if self._batch_by_name:  # other arguments with defaults may stand before it
-            return module(x, edge_index, batch=batch)
+            return module(x, edge_index, batch=batch, **options)
         return module(x, edge_index, batch)
 
 

@@ -7,7 +7,6 @@ is not translated: the model itself is asked then.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from copy import deepcopy
 from operator import attrgetter
@@ -21,22 +20,8 @@ from torch_geometric.nn.pool import glob
 from torch_geometric.utils import scatter
 
 from flipproof.classifiers.edges import NeighbourLists
-from flipproof.classifiers.layers import (
-    CONVOLUTIONS,
-    POOLS,
-    Convolution,
-    DegreeRows,
-    is_relu,
-    pooled,
-    refusal,
-)
-from flipproof.classifiers.shortcuts import Shortcut
-from flipproof.classifiers.torch_module import MessagePassingClassifier
-from flipproof.graphs import Graph
-from flipproof.noise import EdgeNoise, NoisyBatch
+from flipproof.classifiers.layers import CONVOLUTIONS, POOLS, Convolution, DegreeRows, altered, is_relu, pooled, refusal
 
-_AT_ONCE = 16  # samples of a graph that are held against the model's own answers in one call
-_FEW_NODES = 64  # beyond, one at a time: the model takes more memory than its twin
 _MODULE_NAMES = "BatchNorm1d Dropout ELU GELU Identity LayerNorm LeakyReLU Linear ReLU SELU Sigmoid SiLU Softplus Tanh"
 _MODULES = tuple(getattr(torch.nn, name) for name in _MODULE_NAMES.split())
 _FUNCTION_NAMES = "dropout elu gelu leaky_relu relu selu sigmoid silu tanh"
@@ -74,8 +59,7 @@ class Twin(torch.nn.Module):
         graph = _translated(module, call)
         *_, batch = (node for node in graph.graph.nodes if node.op == "placeholder")
         self._wants_owner = bool(batch.users)
-        self._stays_shared = _only_rows_before_edges(graph)
-        self._known_calls = _only_known_calls(graph)
+        self._stays_shared, self._known_calls = _only_rows_before_edges(graph), _only_known_calls(graph)
         self._graph = _Compiled(graph)
         self.by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
 
@@ -90,7 +74,8 @@ class Twin(torch.nn.Module):
 
     def graph_by_graph(self) -> bool:
         """Whether the code shows that a graph's logits are made from the rows of this graph alone: all its parts are known."""
-        return self._known_calls and all(_is_known(part) for part in self._graph.modules())
+        plain = (type(part) in _KNOWN and not altered(part) for part in self._graph.modules())
+        return self._known_calls and all(plain)
 
     def forget(self) -> None:
         """Forget what was computed from weights that may have changed."""
@@ -147,19 +132,20 @@ class _Tracer(fx.Tracer):
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        nodes = {id(value.node) for value in (*args, *kwargs.values()) if isinstance(value, fx.Proxy)}
+        nodes = {value.node for value in (*args, *kwargs.values()) if isinstance(value, fx.Proxy)}
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
-        reached = any(id(node) in nodes for node in inputs[1:])
-        if not reached and not any(isinstance(part, pyg.MessagePassing) for part in m.modules()):
+        if nodes.isdisjoint(inputs[1:]) and not _passes_messages(m):
             return self.create_proxy("call_module", self.path_of_module(m), args, kwargs)
         return super().call_module(m, forward, args, kwargs)
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        if isinstance(m, pyg.MessagePassing):
-            return True
-        messages = any(isinstance(part, pyg.MessagePassing) for part in m.modules())
-        from_pyg = type(m).__module__.startswith("torch_geometric.")
-        return super().is_leaf_module(m, module_qualified_name) or (from_pyg and not messages)
+        from_pyg = type(m).__module__.startswith("torch_geometric.") and not _passes_messages(m)
+        known = isinstance(m, pyg.MessagePassing) or from_pyg
+        return known or super().is_leaf_module(m, module_qualified_name)
+
+
+def _passes_messages(module: torch.nn.Module) -> bool:
+    return any(isinstance(part, pyg.MessagePassing) for part in module.modules())
 
 
 def _traced(root: torch.nn.Module) -> fx.Graph:
@@ -186,8 +172,7 @@ def _translated(module: torch.nn.Module, call: Callable[..., Any]) -> fx.GraphMo
     for node in list(graph.nodes):
         layer = root.get_submodule(node.target) if node.op == "call_module" else None
         if edges in node.all_input_nodes:
-            checked = _refuse_edges(node, layer, edges)
-            parts[node.target] = CONVOLUTIONS[type(checked)](checked)
+            parts[node.target] = _checked_convolution(node, layer, edges)
             node.args = (_rows(node), edges)
         elif pool := _readout(node, layer, batch):
             node.op, node.target, node.args = "call_function", pooled, (_rows(node), edges, pool)
@@ -220,30 +205,25 @@ def _rows(node: fx.Node) -> Any:
 def _look_up_degree_rows(graph: fx.Graph, parts: dict[str, Any]) -> None:
     """Where the features go into one convolution, and its rows into another, make one layer of the two."""
     x, edges, _ = (node for node in graph.nodes if node.op == "placeholder")
-    first = _only_user(x)
-    if first is None or not _is_convolution(first, parts):
+    chain = [x]
+    while (user := _only_user(chain[-1])) is not None and (len(chain) == 1 or _row_by_row(user, parts)):
+        chain.append(user)
+    first, *steps = chain[1:] or [x]
+    if user is None or not _is_convolution(first, parts) or not _is_convolution(user, parts):
         return
-    steps: list[fx.Node] = []
-    second = _only_user(first)
-    while second is not None and _row_by_row(second, parts):
-        steps.append(second)
-        second = _only_user(second)
-    if second is None or not _is_convolution(second, parts):
-        return
-    chain = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {first: chain.placeholder("rows")}
+    inside = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {first: inside.placeholder("rows")}
     for node in steps:
-        copies[node] = chain.node_copy(node, copies.__getitem__)
-    chain.output(copies[[first, *steps][-1]])
-    called = [_called(node, parts) for node in steps]
+        copies[node] = inside.node_copy(node, copies.__getitem__)
+    inside.output(copies[[first, *steps][-1]])
     inner = {str(node.target): parts[str(node.target)] for node in steps if node.op == "call_module"}
-    between = _Compiled(fx.GraphModule(inner, chain))
+    called, between = [_called(node, parts) for node in steps], _Compiled(fx.GraphModule(inner, inside))
     name = "degree_rows"
-    parts[name] = DegreeRows(parts[str(first.target)], between, called, parts[str(second.target)])
-    with graph.inserting_before(second):
+    parts[name] = DegreeRows(parts[str(first.target)], between, called, parts[str(user.target)])
+    with graph.inserting_before(user):
         both = graph.call_module(name, (x, edges))
-    second.replace_all_uses_with(both)
-    for node in (second, *reversed(steps), first):
+    user.replace_all_uses_with(both)
+    for node in (user, *reversed(steps), first):
         graph.erase_node(node)
 
 
@@ -276,33 +256,20 @@ def _called(node: fx.Node, parts: dict[str, Any]) -> Any:
 def _only_rows_before_edges(graph: fx.GraphModule) -> bool:
     """Whether features reach nothing but convolutions, through nothing but calls that work row by row."""
     parts = dict(graph.named_modules())
-    x, *_ = graph.graph.nodes
-    rows = [x]
+    rows = [next(iter(graph.graph.nodes))]
     for node in rows:
-        for user in node.users:
-            if _row_by_row(user, parts):
-                rows.append(user)
-            elif not _is_convolution(user, parts):
-                return False
+        by_row = [user for user in node.users if _row_by_row(user, parts)]
+        if not all(user in by_row or _is_convolution(user, parts) for user in node.users):
+            return False
+        rows += by_row
     return True
 
 
 def _only_known_calls(graph: fx.GraphModule) -> bool:
     """Whether every call works row by row, or graph by graph in a way of our own; the parts that are called apart."""
     parts = dict(graph.named_modules())
-    return all(
-        node.op in ("placeholder", "output")
-        or _is_convolution(node, parts)
-        or node.target is pooled
-        or _row_by_row(node, parts)
-        for node in graph.graph.nodes
-    )
-
-
-def _is_known(part: torch.nn.Module) -> bool:
-    """Whether a part works row by row or graph by graph, as it was made by torch, by PyG or here."""
-    altered = any(name == "forward" or ("hooks" in name and held) for name, held in vars(part).items())
-    return type(part) in _KNOWN and not altered
+    calls = [node for node in graph.graph.nodes if node.op not in ("placeholder", "output")]
+    return all(node.target is pooled or _is_convolution(node, parts) or _row_by_row(node, parts) for node in calls)
 
 
 def _only_user(node: fx.Node) -> fx.Node | None:
@@ -313,7 +280,7 @@ def _is_convolution(node: fx.Node, parts: dict[str, Any]) -> bool:
     return isinstance(_called(node, parts), DegreeRows | Convolution)
 
 
-def _refuse_edges(node: fx.Node, layer: torch.nn.Module | None, edges: fx.Node) -> torch.nn.Module:
+def _checked_convolution(node: fx.Node, layer: torch.nn.Module | None, edges: fx.Node) -> Convolution:
     """Edges may go into known layers, as their second argument, with nothing else beside the node features."""
     if not isinstance(layer, pyg.MessagePassing):
         used = type(layer).__name__ if layer is not None else getattr(node.target, "__name__", node.target)
@@ -323,8 +290,7 @@ def _refuse_edges(node: fx.Node, layer: torch.nn.Module | None, edges: fx.Node) 
         reason = f"{type(layer).__name__} is called with more than x and edge_index"
     if reason is not None:
         raise Untranslatable(f"layer {str(node.target).removeprefix('module.')}: {reason}")
-    checked: torch.nn.Module = layer
-    return checked
+    return CONVOLUTIONS[type(layer)](layer)
 
 
 def _takes(node: fx.Node, second: fx.Node, name: str) -> bool:
@@ -338,100 +304,3 @@ def _takes(node: fx.Node, second: fx.Node, name: str) -> bool:
 def call_with_fields(module: torch.nn.Module, x: Any, edge_index: Any, batch: Any) -> Any:
     """How to trace a model that takes one PyG ``Data``: it may read ``x``, ``edge_index`` and ``batch`` of it."""
     return module(SimpleNamespace(x=x, edge_index=edge_index, batch=batch))
-
-
-class TranslatedClassifier(MessagePassingClassifier):
-    """A PyG model, with its compiled twin for graphs on which that is faster."""
-
-    _state: tuple[Any, ...] = ()
-    _twin: _TwinClassifier | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_twin"} | {"_state": ()}
-
-    def begin(self) -> None:
-        super().begin()
-        if self.shortcuts:
-            self._translate()
-            if self._twin is not None:
-                self._twin.begin()
-
-    def shortcut(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
-        self._translate()
-        return self._twin if self._twin is not None and self._twin.suits(graph, noise) else None
-
-    def _translate(self) -> None:
-        """Make the twin, again if the module has changed in a way that the twin does not follow by itself.
-
-        Tracing stands no other call of a module at the same time: a defence asks for every graph's way before it asks the model.
-        """
-        state = _state_of(self.module)
-        if state == self._state:
-            return
-        if self._state:  # a copy in a worker has none, and keeps to what was decided
-            self._agreed.clear()
-        self._state, self._twin, self.remark = state, None, ""
-        if getattr(self.module, "dense_twin", True) is False:
-            self.remark = "the model declines a twin"
-            return
-        try:
-            twin = Twin(self.module, call_with_fields if self._as_data else self._call_with_batch)
-        except Exception as error:  # whatever a user's module makes of being traced, it works as it is
-            what = "" if isinstance(error, Untranslatable) else f"{type(error).__name__}: "
-            reason = f"no twin: {what}{next(iter(str(error).splitlines()), '')}"
-            self.remark = re.sub("0x[0-9a-f]+", "0x...", reason)  # the same in every process
-            return
-        self._twin = _TwinClassifier(twin, self)
-
-
-class _TwinClassifier(Shortcut):
-    path = "compiled twin"
-    module: Twin
-    original: TranslatedClassifier
-    _at_once: bool | None = None  # once it was asked: see known
-
-    def known(self) -> bool:
-        return self.features.spec is not None and self.module.graph_by_graph()
-
-    def prepare(self) -> None:
-        self.original.prepare()
-        self.device, self.dtype = self.original.device, self.original.dtype
-        self.unit_roundoff = self.original.unit_roundoff
-
-    def begin(self) -> None:
-        super().begin()
-        self.module.forget()
-        self._at_once = None
-
-    def take_double(self) -> None:
-        self.original.module.double()
-        self.module.forget()
-        super().take_double()
-
-    def logits(self, batch: NoisyBatch) -> Tensor:
-        own, rows = self.own_features(batch), None
-        if own is not None and own.ndim == 3:
-            rows = self.original.inputs(batch)[0]
-        elif (shared := self.features.shared(batch.num_nodes, own)) is not None:
-            rows = self.as_number(shared)
-        elif not self.features.only_degree(own):
-            rows = self.original.inputs(batch)[0]
-        result: Tensor = self.module(rows, NeighbourLists(batch, self.dtype))
-        return result
-
-    def recheck_count(self, graph: Graph, start: int) -> int:
-        # the twin takes graphs one by one, so that the samples of all blocks can be compared with the model at once
-        if self._at_once is None:
-            self._at_once = self.known()
-        few = graph.num_nodes > _FEW_NODES or not self._at_once
-        return super().recheck_count(graph, start) if few else _AT_ONCE * (start == 0)
-
-
-def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
-    """What the traced twin holds fixed: which parts and tensors there are, and plain attributes of the parts."""
-    state: list[Any] = []
-    for part in module.modules():
-        state.append(id(part))
-        state += [value for value in vars(part).values() if type(value) in (bool, int, float, str)]
-        state += [id(tensor) for tensor in (*part._parameters.values(), *part._buffers.values())]
-    return tuple(state)

@@ -148,8 +148,7 @@ class Smoothing(Defence):
                 labels.append(base.labels(batch))
                 here = again[(begin <= again) & (again < begin + size)] - begin
                 if len(here):
-                    base.recheck(batch, labels[-1], here)
-                    differing += base.differing(batch, labels[-1], here)
+                    differing += base.recheck(batch, labels[-1], here)
         kept = np.concatenate(labels)[:wanted].astype(label_dtype(classifier.num_classes))
         return kept, checksum.hexdigest(), "" if of_features is None else of_features.hexdigest(), differing
 

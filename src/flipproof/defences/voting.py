@@ -93,8 +93,7 @@ class Voting(Defence):
                 batch, place = self.groups.batch(shown, start, min(start + size, count)), again - number * count - start
                 labels.append(base.labels(batch))
                 if 0 <= place < batch.size:
-                    base.recheck(batch, labels[-1], np.array([place]))
-                    differing = base.differing(batch, labels[-1], np.array([place]))
+                    differing = base.recheck(batch, labels[-1], np.array([place]))
         kept = np.concatenate(labels).astype(label_dtype(classifier.num_classes))
         cast = kept, graph, self.groups, classifier.num_classes
         return GroupVotes(*cast, feature_groups=self.feature_groups, differing=differing)

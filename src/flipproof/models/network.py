@@ -12,10 +12,9 @@ from typing import Any, cast
 import torch
 import torch_geometric.nn.models as pyg
 from torch import Tensor, nn
-from torch_geometric.nn import global_add_pool, global_mean_pool
+from torch_geometric.nn import GCNConv, global_add_pool, global_mean_pool
 
 from flipproof.checks import checked_count
-from flipproof.classifiers.edges import Ending, NeighbourLists, PiecewiseLinear
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 
@@ -259,26 +258,25 @@ class GCN(GraphNetwork):
         logits: Tensor = self.head(layout.means(hidden))
         return logits
 
-    @property
-    def looks_up_degrees(self) -> bool:
-        return bool(self.config["in_features"] == 1 and self.config["layers"] > 1)
+    def as_pyg(self) -> nn.Module:
+        """The same network of PyG's layers, with the same weights."""
+        return _PyGGCN(cast(list[nn.Linear], self.convolutions), self.head).train(self.training)
 
-    def degree_pieces(self) -> PiecewiseLinear:
-        """What :meth:`on_degrees` needs to know of the weights, where the network looks up degrees."""
-        first, second = (cast(nn.Linear, layer) for layer in self.convolutions[:2])
-        return PiecewiseLinear(first.weight[:, 0], first.bias, [(second.weight, None)])
 
-    def on_degrees(self, lists: NeighbourLists, pieces: PiecewiseLinear) -> Tensor:
-        """As :meth:`forward`, for graphs without padding whose only feature is the degree, so that the first layer is looked up;
-        not for gradients."""
-        matrix = lists.normalised(1.0)
-        (rows,) = lists.looked_up(pieces, lists.sums(matrix, lists.degrees.squeeze(1)))
-        _, second, *others = cast(list[nn.Linear], self.convolutions)
-        inner, last = Ending(relu=True), Ending(relu=True, pool="mean")
-        hidden = lists.product(matrix, rows, second.bias, inner if others else last)
-        for number, linear in enumerate(others, 1):
-            hidden = lists.ended(linear(lists.product(matrix, hidden)), last if number == len(others) else inner)
-        logits: Tensor = self.head(hidden)
+class _PyGGCN(nn.Module):
+    def __init__(self, linears: Sequence[nn.Linear], head: nn.Linear) -> None:
+        super().__init__()
+        self.head = head
+        with seeded_weights(0):
+            layers = [GCNConv(linear.in_features, linear.out_features) for linear in linears]
+        for layer, linear in zip(layers, linears, strict=True):
+            layer.lin.weight, layer.bias = linear.weight, linear.bias
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, edge_index).relu()
+        logits: Tensor = self.head(global_mean_pool(x, batch))
         return logits
 
 

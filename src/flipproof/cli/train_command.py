@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import shlex
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from flipproof.fields import option
 from flipproof.graphs import whole_graphs
 from flipproof.models.loading import load_features
 from flipproof.progress import note, progress
+from flipproof.report.templates import rendered
 from flipproof.report.wording import setting_words
 from flipproof.studies.search_space import Space, default_features, fit_edge_blind, spaces, undefended
 
@@ -135,7 +135,10 @@ def train(options: TrainOptions) -> Result:
         "seconds": round(time.perf_counter() - started, 3),
         **told,
     }
-    return Result(summary, _shown(summary, plan))
+    purpose = f"{plan.defence.name}: {setting_words(defence) or 'the graphs as they are'}"
+    command = f"flipproof certify --model {shlex.quote(str(options.out))} --out RUN"
+    words = rendered("trained.txt", **summary, task=plan.task, purpose=purpose, command=command)
+    return Result(summary, words.splitlines())
 
 
 def _plan(options: TrainOptions) -> _Plan:
@@ -251,29 +254,3 @@ def _network(options: TrainOptions, plan: _Plan, hook: NodeFeatures, graphs: Dat
         noise = plan.arguments["noise"]
         config["noise"] = [noise.p_add, noise.p_remove]
     return models.build({"name": kind, "network": config} if blinds else config, seed=options.seed)
-
-
-def _shown(summary: dict[str, Any], plan: _Plan) -> Iterator[Any]:
-    from rich.table import Table
-
-    sizes, validation, epochs = summary["graphs"], summary["validation_accuracy"], summary.get("epochs")
-    chosen = "with" if epochs is None else "the epoch"
-    rows = {
-        plan.task: f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify",
-        "trained for": f"{plan.defence.name}: {setting_words(summary['defence']) or 'the graphs as they are'}",
-        "features": summary["features"],
-        **(
-            {"chosen": summary["chosen"]}
-            if epochs is None
-            else {"epoch kept": f"{summary['best_epoch'] + 1} of {epochs}"}
-        ),
-        "accuracy in training": f"{summary['train_accuracy']:.3f}",
-        "accuracy on validation": "-" if validation is None else f"{validation:.3f}",
-        "seconds": f"{summary['seconds']:.1f}",
-    }
-    table = Table(show_header=False, title=f"{plan.model} on {summary['data']}")
-    for row in rows.items():
-        table.add_row(*row)
-    yield table
-    yield f"written: {summary['model']}"
-    yield f"next: flipproof certify --model {shlex.quote(summary['model'])} --out RUN"

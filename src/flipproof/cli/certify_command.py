@@ -23,7 +23,7 @@ from flipproof.cli.defending import (
     warn_of_training_graphs,
 )
 from flipproof.cli.options import ClusterOptions, FolderOptions, ModelDataOptions, Result, add_shares
-from flipproof.defences.defence import DefendedClassifier, described, feature_noise_of
+from flipproof.defences.defence import DefendedClassifier, feature_noise_of
 from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option, to_plain
@@ -35,14 +35,12 @@ from flipproof.report.templates import rendered
 from flipproof.report.wording import LINE, shown_settings, title
 from flipproof.runs.certifying import (
     Line,
+    certified_run,
     certify_into,
-    features_shown,
     keep_line,
-    keep_to_path,
-    model_paths,
     read_line,
 )
-from flipproof.runs.run_folder import CertifySettings, written_run
+from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import Row, columns_of
 from flipproof.studies.search_space import space_of
 
@@ -72,36 +70,31 @@ def certify(options: CertifyOptions) -> Result:
     chosen = chosen_data(loaded, options)
     request = from_plain(defence.request, {**values, "graphs": len(chosen.graphs)})
     defended = defend(loaded, defence, num_classes(loaded, options.classes, chosen.dataset), options)
-    keep_to_path(defended, options.out)
-    defended.check(chosen.dataset.subset(chosen.graphs), request)
     if options.part == "test":
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)
     # an edge-blind model is the line itself
     order = NONE if options.edge_blind is None and defence.edge_blind else options.edge_blind
     to_beat = line_to_beat(order, loaded, chosen, trust_features=options.trust_features, quiet=options.silent)
     notes = [*chosen.notes, *_best_reach(defended, request, chosen.graphs)]
-    settings = CertifySettings(
-        data=chosen.dataset.name,
-        data_sha256=chosen.fingerprint,
-        class_names=list(chosen.dataset.class_names),
-        part=options.part,
-        split_seed=chosen.source.split_seed,
-        graphs=list(chosen.graphs),
-        graphs_seed=chosen.graphs_seed,
-        model=loaded.name,
-        model_sha256=loaded.identity,
-        features=features_shown(defended, chosen.graphs.values(), loaded.features(options.features)),
-        num_classes=defended.num_classes,
-        defence=described(defence),
-        question=to_plain(request),
-        paths=model_paths(defended, chosen.graphs),
-    )
 
     def workers(count: int) -> int:
         """As many as typed, or as there is work for."""
         return options.workers or (1 if 1 < count < _TINY else cores())
 
-    with written_run(options.out, settings) as held, options.cluster() as cluster:
+    begun = certified_run(
+        options.out,
+        defended,
+        request,
+        chosen.dataset,
+        chosen.graphs,
+        model=loaded.name,
+        model_sha256=loaded.identity,
+        features=loaded.features(options.features),
+        part=options.part,
+        split_seed=chosen.source.split_seed,
+        graphs_seed=chosen.graphs_seed,
+    )
+    with begun as held, options.cluster() as cluster:
         for sentence in notes:
             note(sentence, quiet=options.silent)
         stored = None
@@ -117,7 +110,7 @@ def certify(options: CertifyOptions) -> Result:
             engine=lambda count: cluster or defended.engine(workers(count), quiet=options.silent),
             quiet=options.silent,
         )
-    summary = {"run": str(options.out), **summarise(rows, settings, line)}
+    summary = {"run": str(options.out), **summarise(rows, held.settings, line)}
     return Result(summary, shown_summary(summary))
 
 

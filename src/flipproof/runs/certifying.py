@@ -10,7 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -21,16 +21,66 @@ import numpy as np
 
 from flipproof.certificates.evidence import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
+from flipproof.datasets import Dataset
+from flipproof.datasets.sources import fingerprint
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.engines import Engine
 from flipproof.engines.pool import one_thread
 from flipproof.errors import InputError
+from flipproof.fields import to_plain
 from flipproof.graphs import Graph
 from flipproof.models.loading import hook_identity
 from flipproof.progress import note, progress
-from flipproof.runs.run_folder import RUN_FILE, STORE_FILE, CertifySettings, Run, Store, open_run
+from flipproof.runs.run_folder import RUN_FILE, STORE_FILE, CertifySettings, Run, Store, open_run, written_run
 from flipproof.runs.table import ROWS_AT_ONCE, Row, StoredRows, columns_of, derive_row, read_table, write_table
+
+
+@contextmanager
+def certified_run(
+    out: str | os.PathLike[str],
+    classifier: DefendedClassifier,
+    request: Any,
+    data: Dataset,
+    graphs: Mapping[int, Graph],
+    *,
+    model: str,
+    model_sha256: str,
+    features: str | None = None,
+    name: str | None = None,
+    part: str = "test",
+    split_seed: int = 0,
+    graphs_seed: int | None = None,
+) -> Iterator[Run[CertifySettings]]:
+    """A run folder for certificates of these graphs of the data, begun or continued once model and graphs are checked.
+
+    No shortcut to the model is taken where the run that is there took none. ``features`` names a user's own function, ``name``
+    the data where it is not their own name.
+    """
+    there = classifier.classifier.shortcuts and (Path(out) / RUN_FILE).is_file()
+    for path in CertifySettings.read(Path(out)).paths if there else ():
+        if OTHER_ANSWERS in path:
+            classifier.classifier.take_no_shortcuts(path.partition("(")[2].rpartition(")")[0])
+            break
+    classifier.check(data.subset(graphs), request)
+    settings = CertifySettings(
+        data=data.name if name is None else name,
+        data_sha256=fingerprint(data),
+        class_names=list(data.class_names),
+        part=part,
+        split_seed=split_seed,
+        graphs=list(graphs),
+        graphs_seed=graphs_seed,
+        model=model,
+        model_sha256=model_sha256,
+        features=features_shown(classifier, graphs.values(), features),
+        num_classes=classifier.num_classes,
+        defence=described(classifier.defence),
+        question=to_plain(request),
+        paths=model_paths(classifier, graphs),
+    )
+    with written_run(out, settings) as run:
+        yield run
 
 
 def certify_into(
@@ -43,7 +93,7 @@ def certify_into(
 ) -> StoredRows:
     """Ask what is missing, read all certificates, write the table; returns its rows. Memory does not grow with their number.
 
-    The classifier has checked the graphs ahead; ``engine`` says where a number of graphs is worked on.
+    ``engine`` says where a number of graphs is worked on.
     """
     ask_missing(run, classifier, graphs, engine=engine, quiet=quiet)
     with progress("certifying", len(graphs), unit=run.settings.task, quiet=quiet) as advance:
@@ -163,14 +213,6 @@ class _Pieces:
     def drop(self, index: int) -> None:
         for item in self._items(index).values():
             self.store.drop(item)
-
-
-def keep_to_path(classifier: DefendedClassifier, folder: str | os.PathLike[str]) -> None:
-    """Take no shortcuts to the model where the run in the folder took none, since they gave other answers."""
-    if classifier.classifier.shortcuts and (Path(folder) / RUN_FILE).is_file():
-        recorded = [path for path in CertifySettings.read(Path(folder)).paths if OTHER_ANSWERS in path]
-        if recorded:
-            classifier.classifier.take_no_shortcuts(recorded[0].partition("(")[2].rpartition(")")[0])
 
 
 def model_paths(classifier: DefendedClassifier, graphs: Mapping[int, Graph]) -> dict[str, int]:

@@ -13,22 +13,18 @@ from typing import Any
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.datasets import Dataset
-from flipproof.datasets.sources import fingerprint
-from flipproof.defences.defence import DefendedClassifier, described
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import Engine
 from flipproof.errors import InputError
-from flipproof.fields import to_plain
 from flipproof.models.loading import model_identity
 from flipproof.runs.certifying import (
+    certified_run,
     certify_into,
     evidence_of,
-    features_shown,
-    keep_to_path,
-    model_paths,
     read_evidence,
     read_line,
 )
-from flipproof.runs.run_folder import RUN_FILE, CertifySettings, Run, differences, open_run, written_run
+from flipproof.runs.run_folder import RUN_FILE, CertifySettings, Run, differences, open_run
 from flipproof.runs.table import COLUMNS, Row, certificate_of, derive_row, read_table
 
 _OF_RUNS = (
@@ -121,25 +117,10 @@ def certify_run(
         request = chosen.defence.request()
     elif request is None:
         request = kind(**question, **({"graphs": len(data)} if "graphs" in known else {}))
-    keep_to_path(chosen, out)
-    chosen.check(data, request)
-    settings = CertifySettings(
-        data=data.name if name is None else str(name),
-        data_sha256=fingerprint(data),
-        class_names=list(data.class_names),
-        part="all",
-        split_seed=0,
-        graphs=list(members),
-        model=type(defended.model).__name__,
-        model_sha256=model_identity(defended.model),
-        features=features_shown(chosen, data),
-        num_classes=chosen.num_classes,
-        defence=described(chosen.defence),
-        question=to_plain(request),
-        paths=model_paths(chosen, members),
-    )
     where = engine or chosen.engine(workers)
-    with written_run(out, settings) as run:
+    stated: dict[str, Any] = {"model": type(defended.model).__name__, "part": "all"}
+    stated |= {"model_sha256": model_identity(defended.model)} | ({} if name is None else {"name": str(name)})
+    with certified_run(out, chosen, request, data, members, **stated) as run:
         rows = certify_into(run, chosen, members, engine=lambda pieces: where, quiet=not progress)
     return [certificate_of(row) for row in rows]
 

@@ -23,16 +23,12 @@ from flipproof.datasets import Dataset, Split
 from flipproof.datasets.sources import DataSource, fingerprint
 from flipproof.datasets.splits import FOLDS, drawn, folds, read_folds
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.engines import Processes, ThisProcess, cores
 from flipproof.errors import InputError
-from flipproof.fields import to_plain
 from flipproof.graphs import Graph
 from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note, progress
 from flipproof.report.content import ATTACKERS, RADII
-from flipproof.runs.certifying import model_paths
-from flipproof.runs.run_folder import CertifySettings
 from flipproof.studies.candidate import Candidate, Learned, baselines, compared_defences, on_networks
 from flipproof.studies.search_space import hint
 from flipproof.studies.threat import Threat
@@ -248,24 +244,6 @@ class Experiment:
             "validation_graphs": self.validation_graphs,
             "versions": [__version__, STREAM_VERSION],
         }
-
-
-def certify_settings(
-    classifier: DefendedClassifier, data: Dataset, graphs: Mapping[int, Graph], question: Any, **stated: Any
-) -> CertifySettings:
-    """The settings of a run folder of test graphs; ``stated`` are those about the split and the model."""
-    return CertifySettings(
-        data=data.name,
-        data_sha256=fingerprint(data),
-        class_names=list(data.class_names),
-        part="test",
-        graphs=list(graphs),
-        num_classes=classifier.num_classes,
-        defence=described(classifier.defence),
-        question=to_plain(question),
-        paths=model_paths(classifier, graphs),
-        **stated,
-    )
 
 
 def check_features(data: Dataset, graphs: Sequence[Graph], hooks: Sequence[Any]) -> None:

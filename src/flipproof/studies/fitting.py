@@ -25,10 +25,10 @@ from flipproof.files import write_text
 from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 from flipproof.report.content import RADII
-from flipproof.runs.certifying import Line, certify_into, features_shown, keep_line, keep_to_path, read_evidence
+from flipproof.runs.certifying import Line, certified_run, certify_into, keep_line, read_evidence
 from flipproof.runs.run_folder import Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
-from flipproof.studies.experiment import Experiment, certify_settings, run_jobs
+from flipproof.studies.experiment import Experiment, run_jobs
 from flipproof.studies.threat import Threat
 from flipproof.studies.trial import Trial
 from flipproof.studies.tuning import CERTAIN, Clock, Results, Search
@@ -174,23 +174,12 @@ def measure(
     loaded, classifiers = classifiers_in(folder, factory)
     model, count = classifiers.pop(MODEL), workers or cores()
     request = from_plain(model.defence.request, {**question, "graphs": len(indices)})
-    keep_to_path(model, out)
-    model.check(data.subset(indices), request)
     answers = {
         role: {index: line.predict(graph) for index, graph in graphs.items()} for role, line in classifiers.items()
     }
     right = {role: sum(graphs[i].label == answer for i, answer in own.items()) for role, own in answers.items()}
-    settings = certify_settings(
-        model,
-        data,
-        graphs,
-        request,
-        split_seed=split_seed,
-        model=loaded.name,
-        model_sha256=loaded.identity,
-        features=features_shown(model, graphs.values(), loaded.features(None)),
-    )
-    with written_run(out, settings) as held:
+    stated: dict[str, Any] = {"split_seed": split_seed, "model": loaded.name, "model_sha256": loaded.identity}
+    with certified_run(out, model, request, data, graphs, features=loaded.features(None), **stated) as held:
         rows = certify_into(
             held,
             model,

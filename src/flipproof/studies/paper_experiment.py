@@ -28,10 +28,10 @@ from flipproof.files import write_json, write_text
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
 from flipproof.report.drawing import NetworksCurve
-from flipproof.runs.certifying import ask_missing, keep_to_path, read_evidence
+from flipproof.runs.certifying import ask_missing, certified_run, read_evidence
 from flipproof.runs.run_folder import CertifySettings, Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate
-from flipproof.studies.experiment import certify_settings, run_jobs
+from flipproof.studies.experiment import run_jobs
 from flipproof.studies.search_space import space
 
 CERTIFICATES = "certificates.csv"
@@ -312,19 +312,9 @@ def _certify(model: Model, settings: Settings, folder: Path) -> None:
     question = candidate.question(
         {"samples": samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}, graphs=len(graphs)
     )
-    keep_to_path(defence, path.parent)
-    defence.check(list(graphs.values()))
-    certified = certify_settings(
-        defence,
-        parts.dataset,
-        graphs,
-        question,
-        split_seed=settings.seed,
-        model=model.network,
-        model_sha256=models.load_metadata(model.folder(folder)).weights_hash,
-        features=model.features,
-    )
-    with written_run(path.parent, certified) as run:
+    identity = models.load_metadata(model.folder(folder)).weights_hash
+    stated: dict[str, Any] = {"split_seed": settings.seed, "model": model.network, "model_sha256": identity}
+    with certified_run(path.parent, defence, question, parts.dataset, graphs, **stated) as run:
         ask_missing(run, defence, graphs, engine=lambda pieces: ThisProcess())
         write_certificates(run, settings.readings(model.network))
 

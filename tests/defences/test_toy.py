@@ -111,16 +111,16 @@ def test_the_toy_killed_and_resumed_on_two_workers_ends_with_the_same_bytes(tmp_
     (tmp_path / "own.py").write_text(SLOW_MODEL)
     certify = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all", "--shift", 1, "--workers", 2]
     generator, hits = random.Random(0), 0
-    with Server(tmp_path, "support.thirds") as server:
-        for out in ("warm", "whole"):  # the first run loads and compiles
-            whole = server(*certify, "--out", out, PAUSE=0.001)
-            assert whole.code == 0, whole.err
-        for _ in range(4):
-            moment = whole.seconds * generator.uniform(0.2, 0.9)
-            hits += server(*certify, "--out", "killed", killed_after=moment, PAUSE=0.001).killed
-        resumed = server(*certify, "--out", "killed")
-        assert resumed.code == 0, resumed.err
-        assert server("verify", "killed").code == 0
+    server = Server(tmp_path, "support.thirds")
+    for out in ("warm", "whole"):  # the first run loads and compiles
+        whole = server(*certify, "--out", out, PAUSE=0.001)
+        assert whole.code == 0, whole.err
+    for _ in range(4):
+        moment = whole.seconds * generator.uniform(0.2, 0.9)
+        hits += server(*certify, "--out", "killed", killed_after=moment, PAUSE=0.001).killed
+    resumed = server(*certify, "--out", "killed")
+    assert resumed.code == 0, resumed.err
+    assert server("verify", "killed").code == 0
     assert hits >= 1
     tables = [(tmp_path / run / "certificates.parquet").read_bytes() for run in ("whole", "killed")]
     assert tables[0] == tables[1]

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,15 +33,15 @@ NUMBERS = itertools.count()  # of runs, for their names
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
     """The command line in a user's folder with graphs and a model."""
     folder = tmp_path_factory.mktemp("user")
     write_graphs(folder / "graphs", count=8)
     (folder / "own.py").write_text(MODEL)
-    with Server(folder) as running:
-        for name, (options, _) in DEFENCES.items():  # what is loaded and compiled once is no part of a run's time
-            assert running(*CERTIFY, *options, "--out", f"first {name}").code == 0
-        yield running
+    running = Server(folder)
+    for name, (options, _) in DEFENCES.items():  # what is loaded and compiled once is no part of a run's time
+        assert running(*CERTIFY, *options, "--out", f"first {name}").code == 0
+    return running
 
 
 def kept(run: Path) -> set[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -35,11 +34,6 @@ class PiecewiseLinear:
         for weight, bias in maps:
             rise, level = ((on * part) @ weight.double().mT for part in (slope, offset))
             self.tables.append((rise.to(kind), (level if bias is None else level + bias).to(kind)))
-
-
-def state_of(weights: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """Changes whenever one of the weights does: tables made of them are made again."""
-    return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
 
 
 class Ending(NamedTuple):

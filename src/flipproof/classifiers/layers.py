@@ -26,7 +26,6 @@ from flipproof.classifiers.edges import (
     PiecewiseLinear,
     RowMap,
     Rows,
-    state_of,
 )
 
 _RELU: tuple[Any, ...] = (torch.nn.functional.relu, torch.relu, "relu", "relu_")
@@ -265,8 +264,6 @@ class DegreeRows(torch.nn.Module):
         off = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Identity)
         steps = [step for step in steps if step not in off and type(step) not in off]
         self._only_relu = len(steps) == 1 and is_relu(steps[0])
-        self._weights = [*self.parameters(), *self.buffers()]
-        self._kept: tuple[Any, PiecewiseLinear] | None = None
 
     def forward(self, x: Tensor | None, lists: NeighbourLists, relu: bool = False, pool: str = "") -> Any:
         """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
@@ -274,10 +271,6 @@ class DegreeRows(torch.nn.Module):
         if rows is not None:
             return self._second.mix(rows, lists, Ending(relu, pool))
         return self._second(self._between(self._first(lists.degrees if x is None else x, lists)), lists, relu, pool)
-
-    def forget(self) -> None:
-        """Make the tables again when they are needed next."""
-        self._kept = None
 
     def _rows(self, x: Tensor | None, lists: NeighbourLists) -> list[Any] | None:
         """The rows that the second convolution adds up, where they need not be made call by call."""
@@ -287,7 +280,7 @@ class DegreeRows(torch.nn.Module):
         if x is None and isinstance(first, Combining):
             return self._by_pairs(first, maps, lists)
         if x is None and self._only_relu and isinstance(first, Weighing) and (line := first.line()) is not None:
-            return self._by_pieces(first, line, maps, lists)
+            return lists.looked_up(PiecewiseLinear(*line, maps), first.numbers(lists.degrees, lists))
         if not (self._only_relu and isinstance(first, _GCN | _GraphConv)):
             return None
         # the first one's loop makes the ReLU and the second one's maps with its sums
@@ -305,12 +298,3 @@ class DegreeRows(torch.nn.Module):
             sums = sums / own.clamp(min=1)
         hidden = self._between(first.combine(own, sums))
         return [Rows(linear(hidden, *one), places) for one in maps]
-
-    def _by_pieces(
-        self, first: Weighing, line: tuple[Tensor, Tensor], maps: list[RowMap], lists: NeighbourLists
-    ) -> list[Any]:
-        """From tables, made again when a weight has changed."""
-        state = state_of(self._weights)
-        if self._kept is None or self._kept[0] != state:
-            self._kept = state, PiecewiseLinear(*line, maps)
-        return lists.looked_up(self._kept[1], first.numbers(lists.degrees, lists))

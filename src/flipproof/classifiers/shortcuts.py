@@ -27,7 +27,6 @@ from flipproof.classifiers.torch_module import (
     MessagePassingClassifier,
     TorchClassifier,
     bytes_of_values,
-    fits,
     hidden_width,
     largest_batch,
 )
@@ -163,7 +162,11 @@ class Shortcut(TorchClassifier):
             return False
         if self.original.compiles is None:
             self.original.compiles = can_compile()
-        return self.original.compiles and fits(self, graph, noise)
+        try:
+            self.batch_size(graph, noise)
+        except InputError:  # too large for the memory
+            return False
+        return self.original.compiles
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
         return largest_batch(4 * graph.num_nodes * hidden_width(graph), _LISTS_CACHE)
@@ -182,12 +185,10 @@ class Shortcut(TorchClassifier):
 
     def begin(self) -> None:
         super().begin()
-        self.module.forget()
         self._at_once = None
 
     def take_double(self) -> None:
         self.original.module.double()
-        self.module.forget()
         super().take_double()
 
     def itself_on(self, nodes: int) -> TorchClassifier:

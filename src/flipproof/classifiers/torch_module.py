@@ -357,9 +357,7 @@ _FEW = 32
 _MATRICES, _VALUES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
 ALWAYS_DENSE = 100  # nodes up to which matrices are always faster than messages
 _EDGES_PER_NODE = 4  # that a usual graph of more nodes has
-_ENTRIES_PER_EDGE = (
-    120  # an edge's message costs as much as this number of entries of a matrix: measured for our networks
-)
+_ENTRIES_PER_EDGE = 60  # of a matrix, which cost as much as an edge's message: measured for our networks
 
 
 class DenseClassifier(TorchClassifier):
@@ -377,8 +375,7 @@ class DenseClassifier(TorchClassifier):
 
     def itself(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         few = _ENTRIES_PER_EDGE * assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE) < graph.num_nodes**2
-        matrices = not (graph.num_nodes > ALWAYS_DENSE and few) and fits(self, graph, noise)
-        return self if matrices else self.sparse or self
+        return self.sparse if self.sparse and few and graph.num_nodes > ALWAYS_DENSE else self
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
         cached = 4 * graph.num_nodes * (graph.num_nodes + hidden_width(graph))
@@ -400,12 +397,3 @@ class DenseClassifier(TorchClassifier):
 def bytes_of_values(module: torch.nn.Module, graph: Graph) -> float:
     """Bytes of a sample's values in the layers."""
     return 4 * graph.num_nodes * _VALUES * widest_layer(module, graph)
-
-
-def fits(classifier: Classifier, graph: Graph, noise: EdgeNoise) -> bool:
-    """Whether a noisy copy of such a graph fits the memory."""
-    try:
-        classifier.batch_size(graph, noise)
-    except InputError:
-        return False
-    return True

@@ -61,11 +61,11 @@ class Twin(torch.nn.Module):
         self._wants_owner = bool(batch.users)
         self._stays_shared, self._known_calls = _only_rows_before_edges(graph), _only_known_calls(graph)
         self._graph = _Compiled(graph)
-        self.by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
+        self._by_degree = any(isinstance(part, DegreeRows) for part in self._graph.modules())
 
     def forward(self, x: Tensor | None, lists: NeighbourLists) -> Any:
         """The logits for rows ``[B * n, d]``, or ``[n, d]`` that all graphs share; ``None`` for the degree alone."""
-        if x is None and not self.by_degree:
+        if x is None and not self._by_degree:
             x = lists.degrees
         if x is not None and len(x) == lists.num_nodes and not self._stays_shared:
             x = x.repeat(lists.copies, 1)
@@ -76,11 +76,6 @@ class Twin(torch.nn.Module):
         """Whether the code shows that a graph's logits are made from the rows of this graph alone: all its parts are known."""
         plain = (type(part) in _KNOWN and not altered(part) for part in self._graph.modules())
         return self._known_calls and all(plain)
-
-    def forget(self) -> None:
-        """Forget what was computed from weights that may have changed."""
-        for part in self.by_degree:
-            part.forget()
 
 
 class _Compiled(torch.nn.Module):

@@ -49,7 +49,9 @@ def test_large_graphs_are_sent_to_messages_where_noisy_copies_have_few_edges() -
     for noise, path in ((fp.EdgeNoise(add=0.02, remove=0.3), "message passing"), (NOISE, "dense")):
         classifier = fp.SmoothedClassifier(model, noise, features="degree", memory=2**29).classifier
         assert classifier.suited(graph, noise).path == path
-    with pytest.raises(fp.InputError, match=r"one noisy copy of a graph of 4,000 nodes .*\(dense\); memory allows 0.5 GiB"):
+    with pytest.raises(
+        fp.InputError, match=r"one noisy copy of a graph of 4,000 nodes .*\(dense\); memory allows 0.5 GiB"
+    ):
         classifier.batch_size(graph, NOISE)
 
 

@@ -270,7 +270,7 @@ def test_a_folder_called_like_the_data_does_not_come_between(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     write_graphs(tmp_path / "topologies")
     source = DataSource("topologies:16")
-    assert (len(source.load()), source.load() == DataSource("topologies:16", seed=1).load()) == (16, False)
+    assert (len(source.load()), source.load() == DataSource("topologies:16", data_seed=1).load()) == (16, False)
     assert source.metadata(source.load())["data"] == "topologies:16"
     assert DataSource("topologies").load().num_classes == 8
     write_graphs(tmp_path / "TOY")

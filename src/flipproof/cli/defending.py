@@ -47,8 +47,7 @@ class ChosenData:
 
 def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     """The data of the options, else the model's own; their classes are the model's, by name."""
-    names = ("data", "root", "download", "data_seed", "split_seed", "symmetrise")
-    source, data = model_data(loaded.metadata, **{name: getattr(options, name) for name in names}, task=loaded.task)
+    source, data = model_data(loaded.metadata, **options.source_values | {"task": loaded.task})
     notes = list[str]()
     if loaded.saved is None:
         numbered = ", ".join(f"{number} is {name}" for number, name in enumerate(data.class_names))

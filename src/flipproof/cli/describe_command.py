@@ -13,7 +13,6 @@ from flipproof.certificates.vote_share import radius as vote_radius
 from flipproof.classifiers.clean_edges import refuse_clean_edges
 from flipproof.cli.options import OutputOptions, Result, SourceOptions
 from flipproof.datasets import Dataset
-from flipproof.datasets.sources import DataSource
 from flipproof.datasets.splits import isomorphism_groups
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
@@ -54,8 +53,7 @@ class DescribeOptions(OutputOptions, SourceOptions):
 
 def describe(options: DescribeOptions) -> Result:
     """What was read of a data set."""
-    source = DataSource(options.data, options.root, options.download, options.data_seed, symmetrise=options.symmetrise)
-    graphs = source.load()
+    graphs = options.source.load()
     summary = described(graphs)
     typed: dict[str, Any] = {"data": options.data, "root": options.root, "symmetrise": options.symmetrise}
     typed |= {"data_seed": options.data_seed or None, "radius": 1, "out": "protected"}

@@ -123,6 +123,16 @@ class SourceOptions:
     data_seed: Any = data_option("Seed that makes the topologies.", 0, kind=int)  # noqa: RUF009
     symmetrise: bool = data_option("Join both directions of directed graphs: an edge where either has one.", False)
 
+    @property
+    def source_values(self) -> dict[str, Any]:
+        """What these options say of a data set, by field of :class:`DataSource`."""
+        return {one.name: getattr(self, one.name) for one in fields(DataSource) if hasattr(self, one.name)}
+
+    @property
+    def source(self) -> DataSource:
+        """The data set that these options name."""
+        return DataSource(**self.source_values)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(SourceOptions):
@@ -131,12 +141,6 @@ class DataOptions(SourceOptions):
     split_seed: int = data_option("Seed of the split.", 0)
     test: float = data_option("Share of the graphs that is kept for certification.", 0.3333)
     validation: float = data_option("Share of the graphs on which choices are made.", 0.1)
-
-    @property
-    def source(self) -> DataSource:
-        """The data set that these options name."""
-        split = (self.split_seed, self.test, self.validation)
-        return DataSource(self.data, self.root, self.download, self.data_seed, *split, self.symmetrise)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,6 @@ from flipproof.cli.options import (
     training_option,
 )
 from flipproof.datasets import Dataset, NodeTask, Split, split_nodes
-from flipproof.datasets.sources import DataSource, checked_task
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.graphs import whole_graphs
@@ -61,10 +60,6 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
         "graphs, or nodes to classify those of a citation network (--data its npz file or folder).", "graphs"
     )
     replace: bool = option("Replace a model that stands in --out.", False)
-
-    @property
-    def source(self) -> DataSource:
-        return replace(super().source, task=checked_task(self.task))
 
     @property
     def checkpoint(self) -> Path:

@@ -39,16 +39,19 @@ class DataSource:
     """``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, or a TU name below ``root``."""
     root: str | None = None
     download: bool = False
-    seed: int = 0
+    data_seed: int = 0
     split_seed: int = 0
     test: float = 1 / 3
     validation: float = 0.0
     symmetrise: bool = False
     task: str = "graphs"
 
+    def __post_init__(self) -> None:
+        checked_task(self.task)
+
     def load(self, *, like: Sequence[Attribute] = ()) -> Dataset:
         """The graphs; of a folder, with the same columns of node features as the given attributes have."""
-        checked_seed(self.seed)
+        checked_seed(self.data_seed)
         if self.task == "nodes":
             return citation(self.data).dataset()
         kind, colon, count = self.data.partition(":")
@@ -57,7 +60,7 @@ class DataSource:
                 raise InputError(
                     f"--data topologies:COUNT needs a number of graphs; got {self.data!r} (for instance topologies:96)"
                 )
-            return topologies(int(count or 480), seed=self.seed)
+            return topologies(int(count or 480), seed=self.data_seed)
         path = self._folder
         if path is None:
             return tu(self.data, self.root or "data", download=self.download, symmetrise=self.symmetrise)
@@ -96,54 +99,38 @@ class DataSource:
 
     def metadata(self, graphs: Dataset) -> dict[str, Any]:
         """What a model folder remembers of its data; :func:`model_data` reads it."""
-        return {
-            "task": self.task,
-            "data": self.data if self._folder is None else str(self._folder.resolve()),
-            "root": None if self.root is None else str(Path(self.root).expanduser().resolve()),
-            "data_seed": self.seed,
-            "split_seed": self.split_seed,
-            "test": self.test,
-            "validation": self.validation,
-            "symmetrise": self.symmetrise,
+        data = self.data if self._folder is None else str(self._folder.resolve())
+        root = None if self.root is None else str(Path(self.root).expanduser().resolve())
+        return {name: getattr(self, name) for name in _REMEMBERED} | {
+            "data": data,
+            "root": root,
             "data_sha256": fingerprint(graphs),
             "class_names": list(graphs.class_names),
             "attributes": [asdict(attribute) for attribute in graphs.attributes],
         }
 
 
-def model_data(
-    stored: Mapping[str, Any],
-    *,
-    data: str | None = None,
-    root: str | None = None,
-    download: bool = False,
-    data_seed: int | None = None,
-    split_seed: int | None = None,
-    symmetrise: bool = False,
-    task: str = "graphs",
-) -> tuple[DataSource, Dataset]:
-    """The data that a model folder remembers, with what the options override; refused if they have changed since the training.
+_REMEMBERED = ("task", "data", "root", "data_seed", "split_seed", "test", "validation", "symmetrise")
 
-    So a graph that the model was trained on never becomes a test graph by accident: only an explicit ``--data``,
-    ``--data-seed`` or ``--split-seed`` gives another split than the stored one.
+
+def model_data(stored: Mapping[str, Any], **typed: Any) -> tuple[DataSource, Dataset]:
+    """The data that a model folder remembers, with fields of :class:`DataSource` that override it.
+
+    Data that have changed since the training are refused, so a graph that the model was trained on never becomes a test graph by
+    accident: only an explicit ``--data``, ``--data-seed`` or ``--split-seed`` gives another split than the stored one.
     """
-    if data is None and not isinstance(stored.get("data"), str):
+    typed = {name: value for name, value in typed.items() if value is not None and value is not False}
+    if "data" not in typed and not isinstance(stored.get("data"), str):
         raise InputError("the model does not say which data it belongs to (give --data)")
-    same = data is None or stored.get("data") in (data, str(Path(data).expanduser().resolve()))
-    source = DataSource(
-        data=str(stored["data"]) if data is None else data,
-        root=(stored.get("root") if same else None) if root is None else root,
-        download=download,
-        seed=int(stored.get("data_seed", 0)) if data_seed is None else data_seed,
-        split_seed=int(stored.get("split_seed", 0)) if split_seed is None else split_seed,
-        test=float(stored.get("test", 1 / 3)),
-        validation=float(stored.get("validation", 0.0)),
-        symmetrise=symmetrise or (same and bool(stored.get("symmetrise", False))),
-        task=task,
-    )
+    places = [typed["data"], str(Path(typed["data"]).expanduser().resolve())] if "data" in typed else [stored["data"]]
+    same = stored.get("data") in places
+    kept = {
+        name: stored[name] for name in _REMEMBERED if name in stored and (same or name not in ("root", "symmetrise"))
+    }
+    source = DataSource(**kept | typed)
     graphs = source.load(like=stored_attributes(stored))
     expected = stored.get("data_sha256")
-    if same and data_seed is None and expected is not None and fingerprint(graphs) != expected:
+    if same and "data_seed" not in typed and expected is not None and fingerprint(graphs) != expected:
         raise InputError(
             f"the data {source.data} are not those that the model was trained on: their hash has changed, so that training "
             "graphs could be taken for test graphs (restore the data, or train again)"

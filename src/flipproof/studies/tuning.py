@@ -244,7 +244,7 @@ def training_command(experiment: Experiment, candidate: Candidate, options: Mapp
     """Training a candidate on all but the test graphs, as it is typed."""
     source = experiment.source
     data = {"data": source.data, "root": source.root, "symmetrise": source.symmetrise, **options}
-    seeds = {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
+    seeds = {"data_seed": source.data_seed, "split_seed": source.split_seed, "seed": source.split_seed}
     defence = {} if candidate.defence.edge_blind else candidate.arguments
     return typed_command("train", {**data, **seeds, "test": source.test, "validation": 0, **defence, "out": out})
 

@@ -59,6 +59,12 @@ def test_from_training_to_report(command: Command, data: Path, tmp_path: Path) -
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "of 20 nodes" in page
     assert "20 test nodes" in page
+    attack = ("attack", "--model", model, "--budget", 1, "--changes", 1, "--graphs", 4, "--samples", 16)
+    attacked = command(*attack, "--confirm-samples", 200, "--certificates", run, "--out", tmp_path / "attack", "--json")
+    assert attacked.code == 0, attacked.err
+    found = json.loads(attacked.out)
+    assert (found["task"], found["graphs"], found["attacks_within_a_certified_radius"]) == ("nodes", 4, 0)
+    assert command("report", run, "--attack", tmp_path / "attack").code == 0
     with sqlite3.connect(run / "evidence.sqlite") as store:
         store.execute("UPDATE finished SET content = substr(content, 1, 100)")
     altered = command("verify", run)

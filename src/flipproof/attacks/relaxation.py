@@ -29,6 +29,8 @@ _ROUNDINGS = 96
 
 def gradient_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
     """Descend, then evaluate roundings: the largest entries, and random sets drawn by them."""
+    if target.graph.node is not None:
+        raise InputError("the gradient attack is for graphs; got a node (use greedy or random)")
     weights = _descended(target, space)[space.columns]
     noise = rng.gumbel(size=(_ROUNDINGS, len(weights)))
     noise[0] = 0

@@ -18,7 +18,7 @@ from flipproof.defences.changed_nodes import changeable, with_changes
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.defences.target import Effort, Outcome, Target
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
+from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots, slots_of_pairs
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,33 @@ def robust_accuracy(
 
 
 _MOST_CANDIDATES = 20_000  # single steps tried at once; of more, a random part
+_MOST_AT_NODE = 64  # the same of a node; half of them take edges or bits away
+_MOST_SLOTS = 2**25  # of a graph whose nodes are attacked: positions are numbers of node pairs
+
+
+def _neighbourhood(graph: Graph) -> IntArray:
+    """The node that is meant, and its neighbours."""
+    assert graph.node is not None
+    return np.unique(np.append(graph.edges[(graph.edges == graph.node).any(axis=1)], graph.node))
+
+
+def _places_at(nodes: IntArray, graph: Graph) -> IntArray:
+    """Places among the slots of all pairs at these nodes, ascending."""
+    if graph.num_slots > _MOST_SLOTS:
+        raise InputError(
+            f"attacks on nodes need a graph of at most {_MOST_SLOTS:,} node pairs; got {graph.num_slots:,} (attack in a "
+            "smaller graph)"
+        )
+    pairs = np.stack([np.repeat(nodes, graph.num_nodes), np.tile(np.arange(graph.num_nodes), len(nodes))], axis=1)
+    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
+    slots = np.setdiff1d(slots_of_pairs(pairs, graph.num_nodes), graph.frozen_slots)
+    return np.searchsorted(graph.slots, slots)
 
 
 class Space:
     """The flips and changes that an attacker may make on a graph, as positions (see :mod:`flipproof.defences.target`).
+
+    Of a graph with a node that is meant, those at the node or a neighbour of it: others rarely count.
 
     A set has at most ``budget`` of the ``slots`` and ``changes`` of the ``entries`` of node features, of which the labels of one
     node exclude each other. Frozen pairs of the graph are never touched.
@@ -98,11 +121,16 @@ class Space:
     def __init__(self, graph: Graph, budget: int, *, adds: bool = True, removes: bool = True, changes: int = 0) -> None:
         if not (adds or removes):
             raise InputError("an attacker must be allowed to add or to remove edges; got adds=False, removes=False")
-        self.slots: IntArray = np.flatnonzero(np.where(graph.slot_states, removes, adds)).astype(np.int64)
+        near = None if graph.node is None else _neighbourhood(graph)
+        places = np.arange(graph.num_slots) if near is None else _places_at(near, graph)
+        self.slots: IntArray = places[np.where(graph.slot_states[places], removes, adds)]
         self.budget = min(checked_count(budget, "budget", 0, "for instance 5"), len(self.slots))
         cells = changeable(graph) if checked_count(changes, "changes", 0, "for instance 1") else np.zeros((0, 1))
         self._first, self._width = graph.num_slots, 1 if cells.all() else cells.shape[1]
+        if near is not None and changes:
+            cells = np.where(np.isin(np.arange(len(cells)), near)[:, None], cells, False)
         self.entries: IntArray = np.flatnonzero(cells) + self._first
+        self._graph = graph
         self.columns: IntArray = np.concatenate([self.slots, self.entries])
         self.changes = min(changes, len(np.unique(self._units(self.entries))))
         self.size = self.budget + self.changes
@@ -136,14 +164,25 @@ class Space:
 
     def extensions(self, flips: IntArray, rng: np.random.Generator, *, limit: int | None = None) -> IntArray:
         """All sets with one member more than this one ``[d]``, ``[K, d + 1]``. Of more than ``limit``, a random part."""
-        most = _MOST_CANDIDATES if limit is None else min(_MOST_CANDIDATES, limit)
+        most = _MOST_CANDIDATES if self._graph.node is None else _MOST_AT_NODE
+        most = most if limit is None else min(most, limit)
         changes = int((flips >= self._first).sum())
         rooms = (self.slots, self.budget - len(flips) + changes), (self.entries, self.changes - changes)
         further = np.concatenate([self.slots[:0], *(positions for positions, room in rooms if room > 0)])
         further = further[~np.isin(self._units(further), self._units(flips))]
-        if len(further) > most:
-            further = rng.choice(further, most, replace=False)
+        taken_away = further[:0]
+        if len(further) > most and self._graph.node is not None:
+            taken_away = rng.permutation(further[self._there(further)])[: most // 2]
+            further = np.setdiff1d(further, taken_away)
+        if len(further) + len(taken_away) > most:
+            further = np.append(taken_away, rng.choice(further, most - len(taken_away), replace=False))
         return np.column_stack([np.tile(flips, (len(further), 1)), further])
+
+    def _there(self, positions: IntArray) -> NDArray[np.bool_]:
+        """Whether positions hold an edge, or a 1."""
+        entries, features = positions - self._first, self._graph.node_features
+        there = self._graph.slot_states[np.minimum(positions, self._first - 1)]
+        return there if features is None else np.where(entries < 0, there, features.ravel()[np.maximum(entries, 0)] > 0)
 
     def draws(self, count: int, size: int, rng: np.random.Generator) -> IntArray:
         sets = [self.first_fitting(rng.permutation(self.columns))[:size] for _ in range(count)]

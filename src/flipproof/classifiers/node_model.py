@@ -6,6 +6,7 @@ A copy that is alone cannot change the answers about another one, and rounding d
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +19,7 @@ from flipproof.classifiers.guard import probe_batch
 from flipproof.classifiers.torch_module import TorchClassifier, hidden_width, largest_batch, to_device, widest_layer
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise import EdgeNoise, Neighbours, NoisyBatch
+from flipproof.noise import EdgeNoise, Neighbours, NoisyBatch, SampleStream
 
 _BUDGET = 2**26  # bytes of the lists of edges of a batch
 _BYTES_PER_ROW = 160  # of a message or node, for the lists of edges
@@ -90,8 +91,23 @@ class NodeClassifier(TorchClassifier):
             batch: The noisy copies.
             ones: Where noise reaches the node features: of every copy the cells ``node * d + column`` that are 1, ascending.
         """
-        nodes, (starts, places) = batch.num_nodes, batch.neighbours
-        labels = np.empty((batch.size, nodes), dtype=np.int64)
+        answers = self._read(batch, ones, lambda scores: scores.argmax(axis=1))
+        return np.array(answers, dtype=np.int64).reshape(batch.size, batch.num_nodes)
+
+    def scores_of(self, node: int, batch: NoisyBatch, ones: list[IntArray] | None = None) -> NDArray[np.float64]:
+        """The logits of one node in every copy, ``[B, C]``; the other arguments are those of :meth:`node_labels`."""
+        return np.array(self._read(batch, ones, lambda scores: scores[node].astype(np.float64)))
+
+    def label_of(self, graph: Graph) -> int:
+        assert graph.node is not None
+        batch = SampleStream(graph, EdgeNoise(add=0, remove=0), seed=0).batch(0, 1)[0]
+        return int(self.node_labels(batch)[0, graph.node])
+
+    def _read(
+        self, batch: NoisyBatch, ones: list[IntArray] | None, read: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> list[NDArray[Any]]:
+        """What is read of the logits of all nodes ``[n, C]``, copy by copy."""
+        nodes, (starts, places), answers = batch.num_nodes, batch.neighbours, list[NDArray[Any]]()
         with torch.inference_mode():
             clean, known, first = self._once(batch)
             # our own network adds up rows of weights where noise reaches the features, and nothing else computes them
@@ -108,8 +124,8 @@ class NodeClassifier(TorchClassifier):
                     own = own.view_as(clean)
                     known = self.features.shared(nodes, own)
                 scores = self._asked(lists, known, own) if first is None else self._module.on_first(first, *lists)
-                labels[copy] = self._checked(scores, nodes)
-        return labels
+                answers.append(read(self._checked(scores, nodes)))
+        return answers
 
     def prepare(self) -> None:
         super().prepare()
@@ -141,7 +157,7 @@ class NodeClassifier(TorchClassifier):
         scores: NDArray[Any] = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
         return scores
 
-    def _checked(self, scores: NDArray[Any], nodes: int) -> NDArray[np.int64]:
+    def _checked(self, scores: NDArray[Any], nodes: int) -> NDArray[Any]:
         if scores.shape != (nodes, self.num_classes):
             pooled = scores.ndim == 2 and len(scores) == 1 < nodes
             remedy = "a model for graphs is certified by certify" if pooled else "check num_classes"
@@ -151,4 +167,4 @@ class NodeClassifier(TorchClassifier):
             )
         if np.isnan(scores).any():
             raise InputError("the model returned NaN for a noisy graph; expected numbers (check weights and features)")
-        return np.asarray(scores.argmax(axis=1), dtype=np.int64)
+        return scores

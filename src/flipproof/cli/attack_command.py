@@ -109,7 +109,7 @@ def _shown(summary: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Any
 
     beside = f", r flips beside up to {summary['changes']} changed labels or bits" if "changes" in summary else ""
     head = [f"r = {r}" for r in range(summary["budget"] + 1)]
-    table = Table("accuracy", *head, title=f"{summary['graphs']} graphs{beside}")
+    table = Table("accuracy", *head, title=f"{summary['graphs']} {summary['task']}{beside}")
     rows = {f"after attacks on {words[role]}": values for role, values in summary["accuracy_under_attack"].items()}
     if "certified_accuracy" in summary:
         rows[_CERTIFIED] = summary["certified_accuracy"]

@@ -12,7 +12,8 @@ from typing import Any
 from flipproof.certificates.evidence import Answer
 from flipproof.classifiers import is_torch_module
 from flipproof.defences.defence import Defence, DefendedClassifier, Run
-from flipproof.defences.target import BaseTarget, Effort
+from flipproof.defences.node_target import NodeTarget
+from flipproof.defences.target import BaseTarget, Effort, Target
 from flipproof.graphs import Graph
 
 
@@ -65,7 +66,9 @@ class NoDefence(Defence):
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int:
         return classifier.classifier.label_of(graph)
 
-    def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> BaseTarget:
+    def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> Target:
+        if graph.node is not None:
+            return NodeTarget(classifier, graph, effort)
         return BaseTarget(classifier, graph, effort)
 
 

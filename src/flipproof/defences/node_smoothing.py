@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.node_votes import NodeVotes
 from flipproof.defences.defence import DefendedClassifier, Run
+from flipproof.defences.node_target import SmoothedNodeTarget
 from flipproof.defences.smoothing import Sampling, Smoothing
+from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.graphs import Graph, whole_graphs
@@ -107,13 +109,22 @@ class NodeSmoothing(Smoothing):
         digests = [checksum.hexdigest() for checksum in checksums]
         return counts.reshape(nodes, classes).astype(np.uint32), digests[0], digests[-1]
 
+    def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> SmoothedTarget:
+        meant_node(graph)
+        return SmoothedNodeTarget(classifier, graph, self.noise, self.feature_noise, effort)
+
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
-        if graph.node is None:
-            raise InputError(
-                "a model for nodes answers about a node; got a graph without one (use certify_nodes, or graph.replaced(node=0))"
-            )
+        node = meant_node(graph)
         classifier.check([graph])
-        return self.ask(classifier, graph, NodeSampling(1_000, seed=None)).of(graph.node).certify(alpha=0.001).label
+        return self.ask(classifier, graph, NodeSampling(1_000, seed=None)).of(node).certify(alpha=0.001).label
+
+
+def meant_node(graph: Graph) -> int:
+    if graph.node is None:
+        raise InputError(
+            "a model for nodes answers about a node; got a graph without one (use certify_nodes, or graph.replaced(node=0))"
+        )
+    return graph.node
 
 
 def node_classifier(classifier: DefendedClassifier) -> NodeClassifier:

@@ -199,9 +199,12 @@ class CopiesTarget(Target):
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         copies = np.where(states[:, None, :], self.if_edge, self.if_empty)
-        logits = self.logits(copies.reshape(-1, states.shape[1]))
-        soft = np.tanh(self._margins(logits)).reshape(len(states), self.cost).mean(axis=1)
-        votes = logits.argmax(axis=1).reshape(len(states), self.cost)
+        return self._outcome(self.logits(copies.reshape(-1, states.shape[1])))
+
+    def _outcome(self, logits: NDArray[np.float64]) -> Outcome:
+        """From the logits of all copies of every candidate, ``[K * copies, C]``."""
+        soft = np.tanh(self._margins(logits)).reshape(-1, self.cost).mean(axis=1)
+        votes = logits.argmax(axis=1).reshape(-1, self.cost)
         counts = (votes[:, :, None] == np.arange(self.classifier.num_classes)).sum(axis=1).astype(np.float64)
         margins = self._margins(counts)
         # votes alone stand still between copies that change sides; the soft margin tells which way they lean
@@ -242,24 +245,27 @@ class SmoothedTarget(CopiesTarget):
         return fooled
 
     def prediction(self) -> int:
-        return int(self._votes(self.graph, "clean").counts.argmax())
+        return int(self._votes(self.graph, "clean")[0].argmax())
 
     def confirm(self, graph: Graph) -> tuple[bool, float | None]:
         """On fresh noise, a binomial test of the strongest rival against the label, corrected for choosing the rival.
 
         An attack after which the label is still the smoothed classifier's answer passes with probability at most ``alpha``.
         """
-        votes = self._votes(graph, "confirm")
-        counts = votes.counts
+        counts, level = self._votes(graph, "confirm")
         margin = float(self._margins(counts[None].astype(np.float64))[0])
         rival = int(counts[self.label] - margin)
         p_value = 1.0
         if margin < 0:  # the label test is two-sided: half of it, once for each rival
             p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
-        return p_value <= votes.remaining(self.alpha), margin / len(votes)
+        return p_value <= level, margin / self.confirm_samples
 
-    def _votes(self, graph: Graph, purpose: str) -> Any:
-        """Votes on noise that the search had no part in."""
+    def _votes(self, graph: Graph, purpose: str) -> tuple[IntArray, float]:
+        """Votes for each class on noise that the search had no part in, and what is left of alpha."""
+        votes = self._cast(graph, purpose)
+        return votes.counts, votes.remaining(self.alpha)
+
+    def _cast(self, graph: Graph, purpose: str) -> Any:
         seed, defence = int(keyed_draws(f"attack {purpose}", self.seed, 0, (1,))[0]), self.defended.defence
         self.defended.check([graph])
         self.calls += self.confirm_samples

@@ -264,6 +264,6 @@ def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> 
     if "certified_accuracy" in summary:
         shown.append((CERTIFIED, summary["certified_accuracy"], summary["certified_graphs"]))
     curves = tuple(Curve(name, tuple(round(share * count) for share in shares), count) for name, shares, count in shown)
-    title = f"{graphs} graphs, attacks of up to {summary['budget']} flips"
+    title = f"{graphs} {summary['task']}, attacks of up to {summary['budget']} flips"
     title += f" and {summary['changes']} changed labels or bits" if "changes" in summary else ""
     curves_figure(folder / "accuracy_under_attack", [Panel(title, curves)], share="accuracy")

@@ -66,13 +66,16 @@ def attack_into(
     ``radii`` are the certified label and radius of the defended classifier by graph, where known.
     """
     graphs = work.graphs
+    noun = "graph" if all(graph.node is None for graph in graphs.values()) else "node"
     for index, graph in graphs.items():
         if graph.label is None:
-            raise InputError(f"attacks need the label of every graph; graph {index} has none (set it, or leave it out)")
+            raise InputError(
+                f"attacks need the label of every {noun}; {noun} {index} has none (set it, or leave it out)"
+            )
     finished = run.store.finished()
     missing = [index for index in graphs if index not in finished]
     done = len(graphs) - len(missing)
-    with one_thread(), progress("attacking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
+    with one_thread(), progress("attacking", len(graphs), unit=f"{noun}s", quiet=quiet, done=done) as advance:
         for index, attacks in (engine or ThisProcess()).run(work, missing):
             run.store.finish(index, json.dumps(attacks, allow_nan=False).encode())
             advance(1)
@@ -86,7 +89,7 @@ def attack_into(
     if run.settings.constraints.get("changes"):
         summary["changes"] = run.settings.constraints["changes"]
     write_json(run.folder / "summary.json", summary)
-    return Attacked(graphs, results, {"run": str(run.folder), **summary})
+    return Attacked(graphs, results, {"run": str(run.folder), "task": f"{noun}s", **summary})
 
 
 def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[int | None, int]]:

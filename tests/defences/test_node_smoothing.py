@@ -144,7 +144,6 @@ REFUSED = {
         r"forward\(x, edge_index\)",
     ),
     "a graph for a model of nodes": (own, lambda smooth: smooth.certify(BITS, samples=10), "certify_nodes"),
-    "another method": (own, lambda smooth: smooth.certify_nodes(BITS, method="influence"), 'method must be "votes"'),
     "a random model": (
         lambda: Random().eval(),
         lambda smooth: smooth.certify_nodes(BITS),

@@ -178,7 +178,7 @@ def test_votes_of_many_classes_keep_their_type(tmp_path: Path) -> None:
     certified(tmp_path, wide)
     ((_, votes, _),) = [row for row in stored(tmp_path) if row[0] == 3]
     labels = fp.Votes.from_bytes(votes).labels
-    assert labels.dtype == np.uint32
+    assert labels.dtype == np.uint16
     assert (labels == 299).all()
 
 

@@ -14,7 +14,7 @@ from flipproof.certificates import influence, paper, vote_share
 from flipproof.certificates.certificate import Certificate, WeakSpots
 from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.joint_bound import with_features
-from flipproof.certificates.vote_share import checked_alpha
+from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
@@ -146,6 +146,11 @@ class Votes(SampledEvidence):
     def counts(self) -> IntArray:
         """Votes for each class, ``[C]``."""
         return read_only(np.bincount(self.labels, minlength=self.num_classes).astype(np.int64))
+
+    def leader(self, alpha: float) -> int | None:
+        """The class with most votes, if its lead is no accident: except with probability ``alpha`` the smoothed answer."""
+        top, second = (int(index) for index in np.argsort(-self.counts, kind="stable")[:2])
+        return top if label_pvalue(self.counts[top], self.counts[second]) <= self.remaining(alpha) else None
 
     def first(self, samples: int) -> Votes:
         """The first of the votes, as if no more had been cast."""

@@ -140,10 +140,6 @@ def described(defence: Defence) -> dict[str, Any]:
     return {"name": defence.name, **to_plain(defence)}
 
 
-def label_dtype(num_classes: int) -> type[np.unsignedinteger[Any]]:
-    return np.uint8 if num_classes <= 256 else np.uint32
-
-
 class DefendedClassifier:
     """A model made certifiable by a defence; ``defence_name`` is that of a subclass.
 

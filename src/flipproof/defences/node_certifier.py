@@ -9,7 +9,6 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.node_votes import NodeVotes, checked_nodes
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.defences.defence import DefendedClassifier, feature_noise_of
-from flipproof.errors import InputError
 
 
 class NodeCertifier(DefendedClassifier):
@@ -23,7 +22,6 @@ class NodeCertifier(DefendedClassifier):
         samples: int = 10_000,
         alpha: float = 0.001,
         simultaneous: bool = False,
-        method: str = "votes",
         seed: int | None = None,
     ) -> list[Certificate]:
         """The smoothed prediction for each node, and the number of edge flips, anywhere in the graph, that it withstands.
@@ -37,11 +35,8 @@ class NodeCertifier(DefendedClassifier):
             samples: Noisy copies ``M``.
             alpha: Failure probability of each certificate.
             simultaneous: Let alpha hold for all these nodes at once.
-            method: ``"votes"``; the other methods are for graphs.
             seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
         """
-        if method != "votes":
-            raise InputError(f'method must be "votes" for nodes; got {method!r} (influence and paper are for graphs)')
         known = self.graph_of(graph)
         chosen = checked_nodes(nodes, known.num_nodes)
         return self.sample_nodes(known, samples=samples, seed=seed).certificates(

@@ -20,17 +20,10 @@ from numpy.typing import NDArray
 from flipproof.certificates import sampled_votes
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes
-from flipproof.certificates.vote_share import checked_alpha, label_pvalue
+from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.defence import (
-    Defence,
-    DefendedClassifier,
-    Progress,
-    Request,
-    Run,
-    label_dtype,
-)
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run
 from flipproof.defences.node_certifier import NodeCertifier
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
@@ -73,13 +66,7 @@ class Sampling(Request):
 
     @property
     def other_readings(self) -> dict[str, dict[str, Any]]:
-        return {method: {"alpha": self.level, "method": method} for method in METHODS if method != self.method}
-
-
-def leader(votes: Votes, alpha: float) -> int | None:
-    """The class with most votes, if its lead is no accident: except with probability ``alpha`` the smoothed answer."""
-    top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
-    return top if label_pvalue(votes.counts[top], votes.counts[second]) <= votes.remaining(alpha) else None
+        return {method: {**self.reading, "method": method} for method in METHODS if method != self.method}
 
 
 @dataclass(frozen=True)
@@ -149,12 +136,12 @@ class Smoothing(Defence):
                 here = again[(begin <= again) & (again < begin + size)] - begin
                 if len(here):
                     differing += base.recheck(batch, labels[-1], here)
-        kept = np.concatenate(labels)[:wanted].astype(label_dtype(classifier.num_classes))
+        kept = np.concatenate(labels)[:wanted].astype(np.min_scalar_type(classifier.num_classes - 1))
         return kept, checksum.hexdigest(), "" if of_features is None else of_features.hexdigest(), differing
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
         classifier.check([graph])
-        return leader(self.ask(classifier, graph, Sampling(1_000, seed=None)), 0.001)
+        return self.ask(classifier, graph, Sampling(1_000, seed=None)).leader(0.001)
 
     def made(self, evidence: Any, num_classes: int) -> bool:
         noises = self.noise, self.feature_noise
@@ -266,7 +253,8 @@ class SmoothedClassifier(NodeCertifier):
         """
         if self.effective() is not self:
             return self.effective().predict(graph)
-        return leader(self._evidence(self.graph_of(graph), Sampling(samples, alpha, seed=seed)), alpha)
+        votes: Votes = self._evidence(self.graph_of(graph), Sampling(samples, alpha, seed=seed))
+        return votes.leader(alpha)
 
     def sample(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> Votes:
         """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them."""

@@ -24,7 +24,7 @@ from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.checks import checked_integer
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Run, label_dtype
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Run
 from flipproof.defences.pricing import DEFAULT_CALLS, PriceSearch, flip_answers, pieces_of_work, priced
 from flipproof.defences.target import CopiesTarget, Effort
 from flipproof.engines import Engine
@@ -94,7 +94,7 @@ class Voting(Defence):
                 labels.append(base.labels(batch))
                 if 0 <= place < batch.size:
                     differing = base.recheck(batch, labels[-1], np.array([place]))
-        kept = np.concatenate(labels).astype(label_dtype(classifier.num_classes))
+        kept = np.concatenate(labels).astype(np.min_scalar_type(classifier.num_classes - 1))
         cast = kept, graph, self.groups, classifier.num_classes
         return GroupVotes(*cast, feature_groups=self.feature_groups, differing=differing)
 
@@ -113,7 +113,7 @@ class Voting(Defence):
         prices = None if self.feature_groups > 1 else Prices.none(count)
         if prices is not None and count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
             prices = Prices(prices.depths + depth, prices.tried, prices.ways)
-        cast = np.zeros(count, dtype=label_dtype(num_classes)), graph, self.groups, num_classes
+        cast = np.zeros(count, dtype=np.min_scalar_type(num_classes - 1)), graph, self.groups, num_classes
         return GroupVotes(*cast, prices, self.feature_groups).certify(depth=request.depth)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> VotingTarget:

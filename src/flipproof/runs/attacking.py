@@ -126,7 +126,9 @@ def _summarised(
         "accuracy_under_attack": {
             role: robust_accuracy(list(attacks.values()), labels, steps).tolist() for role, attacks in results.items()
         },
-        "model_calls": {role: sum(each.model_calls for each in attacks.values()) for role, attacks in results.items()},
+        "model_calls": {
+            role: sum(result.model_calls for result in attacks.values()) for role, attacks in results.items()
+        },
     }
     known, defended = [index for index in graphs if index in radii], results.get("defended")
     if known and defended is not None:

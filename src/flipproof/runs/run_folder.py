@@ -56,9 +56,8 @@ class RunSettings:
     def write(self, folder: Path) -> None:
         path = folder / RUN_FILE
         if path.exists():
-            other = type(self).read(folder)
-            self.refuse_other(folder, other)
-            if other._plain() == self._plain():
+            self.refuse_other(folder, other := type(self).read(folder))
+            if other == self:
                 return
         versions = dict.fromkeys(_RECORDED)
         for package in _RECORDED:
@@ -68,35 +67,21 @@ class RunSettings:
         write_json(path, content)
 
     def refuse_other(self, folder: Path, other: Self) -> None:
-        if self.continues(other):
-            return
+        """Refuse to go on in a folder whose run has other settings."""
         for key, mine, theirs in differences(self._plain(), other._plain()):
             raise InputError(
                 f"{folder} holds a run with {key} = {_short(theirs)}; asked for {key} = {_short(mine)} (choose another "
                 "folder, or ask for the same)"
             )
 
-    def continues(self, other: Self) -> bool:
-        """Whether a run with these settings may go on where one with those ended."""
-        return self._plain() == other._plain()
-
     @classmethod
     def read(cls, folder: Path) -> Self:
         """The settings of a run that is there already; refuses runs of other commands and of earlier versions."""
         path = folder / RUN_FILE
         if not path.is_file():
-            what = f"it has no {RUN_FILE}" if folder.is_dir() else "there is no such folder"
-            raise InputError(f"{folder} is not a run folder: {what} (give the --out of flipproof {cls.command})")
+            reason = f"it has no {RUN_FILE}" if folder.is_dir() else "there is no such folder"
+            raise InputError(f"{folder} is not a run folder: {reason} (give the --out of flipproof {cls.command})")
         return cls.parsed(path.read_bytes(), path)
-
-    @classmethod
-    def made(cls, folder: Path) -> bool:
-        """Whether this command made the run in the folder, as far as that can be told."""
-        try:
-            content = json.loads((folder / RUN_FILE).read_bytes())
-        except (OSError, ValueError):
-            return False
-        return isinstance(content, dict) and content.get("command") == cls.command
 
     @classmethod
     def parsed(cls, text: str | bytes, path: Path) -> Self:
@@ -214,10 +199,10 @@ class StudySettings(RunSettings):
     asked: dict[str, Any]
     jobs: dict[str, str] = field(default_factory=dict)
 
-    def continues(self, other: Self) -> bool:
-        """Whether nothing has changed, or only jobs were added."""
-        grown = bool(other.jobs) and other.study == self.study and other.jobs.items() <= self.jobs.items()
-        return grown or super().continues(other)
+    def refuse_other(self, folder: Path, other: Self) -> None:
+        """As for any run, but jobs may be added."""
+        if not (other.jobs and other.study == self.study and other.jobs.items() <= self.jobs.items()):
+            super().refuse_other(folder, other)
 
 
 def differences(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

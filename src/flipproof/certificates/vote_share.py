@@ -186,6 +186,20 @@ class _Levels:
             self._slacks[flips] = self.regions(flips).slack()
         return self._slacks[flips]
 
+    def withstood(self, flips: int, cells: NDArray[np.int64], miss: FloatArray, rival: FloatArray) -> NDArray[np.bool_]:
+        """Whether a class of share ``1 - miss`` stays ahead of all others, of share ``rival`` at most, ``[cells, K]``."""
+        if flips == 0:
+            return ((miss < 0.5) | (1 - miss > rival))[None]
+        sound: NDArray[np.bool_] = self.slacks(flips)[cells, None] > miss
+        # the rival's bound may say more than 1 - p_lower
+        open_ = np.flatnonzero((rival < miss) & ~sound.all(axis=0))
+        if len(open_):
+            regions = self.regions(flips)
+            part = _Regions(regions.x[cells], regions.y[cells])
+            # lower(p_A) must exceed upper(p_B) = 1 - lower(1 - p_B)
+            sound[:, open_] |= part.lower(miss[open_]) + part.lower(rival[open_]) > 1
+        return sound
+
     def _next(self, level: _Regions) -> _Regions:
         p_add, p_remove = self.noise.p_add, self.noise.p_remove
         if p_add > 0 and p_remove > 0:
@@ -223,11 +237,9 @@ def _levels(noise: EdgeNoise) -> _Levels:
     return _Levels(noise)
 
 
-def _cells(noise: EdgeNoise, flips: int, max_adds: int, max_removes: int) -> slice:
-    """The cells of a level that a graph can offer."""
-    if noise.symmetric:
-        return slice(0, 1 if flips <= max_adds + max_removes else 0)
-    return slice(max(0, flips - max_removes), max(0, min(flips, max_adds) + 1))
+def _cells(noise: EdgeNoise, adds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The cells of attacks with so many additions; for symmetric noise all are alike."""
+    return np.zeros(min(1, len(adds)), dtype=np.int64) if noise.symmetric else adds
 
 
 def worst_case(p_lower: ArrayLike, noise: EdgeNoise, adds: int = 0, removes: int = 0) -> float | FloatArray:
@@ -289,46 +301,20 @@ def bounded_radius(
 ) -> NDArray[np.int64]:
     """As :func:`radius` for a graph that offers ``max_adds`` empty slots and ``max_removes`` edges."""
     share = _checked_share(p_lower, "p_lower")
-    miss = _miss(share)
-    levels = _levels(noise)
-    max_radius = max_adds + max_removes if max_radius is None else min(max_radius, max_adds + max_removes)
-    by_slack = _slack_radius(levels, miss, max_adds, max_removes, max_radius)
-    if p_upper is None:
-        return by_slack
-    rival = _checked_share(p_upper, "p_upper")
+    rival = share if p_upper is None else _checked_share(p_upper, "p_upper")
     if rival.shape != share.shape:
         raise InputError(f"p_upper must have the shape of p_lower, {share.shape}; got {rival.shape} (one bound each)")
-    # where the rival's bound says no more than 1 - p_lower the answer stands; elsewhere go on from there
-    radii, misses, rivals = by_slack.reshape(-1).copy(), miss.reshape(-1), rival.reshape(-1)
-    open_ = np.flatnonzero((rivals < misses) & (radii < max_radius))
-    zero = open_[radii[open_] < 0]
-    radii[zero] = np.where(1 - misses[zero] > rivals[zero], 0, -1)
-    open_ = open_[(radii[open_] >= 0) & (radii[open_] < max_radius)]
-    for flips in range(1 + int(radii[open_].min(initial=max_radius)), max_radius + 1):
-        open_ = open_[radii[open_] >= flips - 1]  # the others failed
+    levels, miss = _levels(noise), _miss(share).reshape(-1)
+    rivals = miss if p_upper is None else np.minimum(miss, rival.reshape(-1))
+    radii, open_ = np.full(miss.shape, -1), np.arange(len(miss))
+    for flips in range(1 + (max_adds + max_removes if max_radius is None else min(max_radius, max_adds + max_removes))):
+        adds = np.arange(max(0, flips - max_removes), min(flips, max_adds) + 1)
+        sound = levels.withstood(flips, _cells(noise, adds), miss[open_], rivals[open_]).all(axis=0)
+        open_ = open_[sound]
+        radii[open_] = flips
         if not len(open_):
             break
-        group = open_[radii[open_] == flips - 1]
-        cells, regions = _cells(noise, flips, max_adds, max_removes), levels.regions(flips)
-        part = _Regions(regions.x[cells], regions.y[cells])
-        # in every cell lower(p_A) must exceed upper(p_B) = 1 - lower(1 - p_B)
-        sound = (part.lower(misses[group]) + part.lower(rivals[group]) > 1).all(axis=0)
-        radii[group[sound]] = flips
-    return radii.reshape(by_slack.shape)
-
-
-def _slack_radius(
-    levels: _Levels, miss: FloatArray, max_adds: int, max_removes: int, max_radius: int
-) -> NDArray[np.int64]:
-    """The radius by looking up ``1 - p_lower`` among the thresholds."""
-    smallest = float(miss.min(initial=1.0))
-    slacks = [0.5]
-    while len(slacks) <= max_radius and slacks[-1] > smallest:
-        flips = len(slacks)
-        cells = levels.slacks(flips)[_cells(levels.noise, flips, max_adds, max_removes)]
-        slacks.append(min(slacks[-1], float(cells.min(initial=0.5))))
-    ascending = np.array(slacks[::-1])
-    return np.asarray(len(slacks) - np.searchsorted(ascending, miss, side="right") - 1, dtype=np.int64)
+    return radii.reshape(share.shape)
 
 
 def certified_grid(
@@ -353,22 +339,14 @@ def _grids(miss: FloatArray, rival: FloatArray, noise: EdgeNoise, max_adds: int,
     """As :func:`certified_grid`, for many shares ``1 - miss`` and bounds on their rivals, ``[K]`` each: ``[K, ...]``."""
     levels, rival = _levels(noise), np.minimum(miss, rival)
     grids = np.zeros((len(miss), max_adds + 1, max_removes + 1), dtype=np.bool_)
-    grids[:, 0, 0] = (miss < 0.5) | (1 - miss > rival)
-    for flips in range(1, max_adds + max_removes + 1):
+    for flips in range(max_adds + max_removes + 1):
         adds = np.arange(max(0, flips - max_removes), min(flips, max_adds) + 1)
         # a cell counts if all smaller cells are certified too
         ready = (grids[:, adds - 1, flips - adds] | (adds == 0)) & (grids[:, adds, flips - adds - 1] | (adds == flips))
         adds, ready = adds[ready.any(axis=0)], ready[:, ready.any(axis=0)]
         if not len(adds):
             break
-        cells = np.zeros(1, dtype=np.int64) if noise.symmetric else adds
-        sound = levels.slacks(flips)[cells, None] > miss
-        open_ = np.flatnonzero((rival < miss) & ready.any(axis=1) & ~sound.all(axis=0))
-        if len(open_):
-            regions = levels.regions(flips)
-            part = _Regions(regions.x[cells], regions.y[cells])
-            sound[:, open_] |= part.lower(miss[open_]) + part.lower(rival[open_]) > 1
-        grids[:, adds, flips - adds] = sound.T & ready
+        grids[:, adds, flips - adds] = levels.withstood(flips, _cells(noise, adds), miss, rival).T & ready
     return grids
 
 

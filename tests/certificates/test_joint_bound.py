@@ -268,16 +268,6 @@ def test_grids_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert bound.grid(1 - 1e-9, (70,) * len(bound.axes)).shape == (size,) * len(bound.axes)
 
 
-def test_few_curves_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = (EdgeNoise(keep=0.6), LabelNoise(keep=0.7), 3)
-    free, tight = JointBound(*settings), JointBound(*settings)
-    expected = free.grid(0.999, (30, 30), 0.0003)
-    monkeypatch.setattr(joint, "_MOST_KEPT", 500)
-    assert np.array_equal(tight.grid(0.999, (30, 30), 0.0003), expected)
-    assert sum(3 * len(curve.breaks) for curve in tight._curves.values()) <= max(500, tight._kept)
-    assert len(tight._curves) < len(free._curves)
-
-
 def test_thresholds_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = JointBound(EdgeNoise(keep=0.7), LabelNoise(keep=0.7), 7)
     expected = bound.grid(0.999, (30, 30))

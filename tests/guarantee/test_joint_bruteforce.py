@@ -117,13 +117,13 @@ def test_merged_regions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: all states of the changed labels are made one region."""
     world = World(EdgeNoise(keep=0.8), LabelNoise(keep=0.6), 3, 2, 3)
     assert the_bound_is_attained(world, 0, cases=20) > 5
-    honest = JointBound._law
+    honest = JointBound._made_law
 
     def merged(self: JointBound, kind: int, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
         x, y = honest(self, kind, counts)
         return (x, y) if kind == 0 else (x.sum(keepdims=True), y.sum(keepdims=True))
 
-    monkeypatch.setattr(JointBound, "_law", merged)
+    monkeypatch.setattr(JointBound, "_made_law", merged)
     joint_bound.cache_clear()
     with pytest.raises(AssertionError):
         the_bound_is_attained(world, 0, cases=20)

@@ -37,7 +37,6 @@ Cell = tuple[int, ...]
 """An attack: how many coordinates of each kind it changes, in the order of :attr:`JointBound.axes`."""
 
 _LEAST_MASS = 1e-290  # below, masses lose digits; leaving a region out makes F smaller
-_MOST_KEPT = 2**22  # floats of curves that are kept for later look-ups
 
 
 class _Curve:
@@ -78,11 +77,10 @@ class JointBound:
         self._kinds: tuple[tuple[Change, ...], ...] = (edges, feature_noise.changes(categories))
         self._split = len(edges)
         self.axes = tuple(change.name for kind in self._kinds for change in kind)
-        # dicts: threads that compute the same entry write the same value
-        self._laws = dict[tuple[int, Cell], tuple[FloatArray, FloatArray]]()
-        self._curves = dict[Cell, _Curve]()
-        self._slacks = dict[Cell, float]()
-        self._kept = 0
+        # for further look-ups: thresholds are small, curves may have some 8,000 regions
+        self.slack = lru_cache(maxsize=2**16)(self._slack)
+        self._curve = lru_cache(maxsize=128)(self._made_curve)
+        self._law = lru_cache(maxsize=1024)(self._made_law)
 
     @property
     def largest(self) -> int:
@@ -100,11 +98,9 @@ class JointBound:
         attack = self._checked(attack, "attack")
         return self._curve(attack).lower(_miss(p_lower)) if any(attack) else float(p_lower)
 
-    def slack(self, attack: Cell) -> float:
+    def _slack(self, attack: Cell) -> float:
         """The largest ``1 - p`` (exclusive) at which the share alone withstands this attack; 0 if there is none."""
-        if attack not in self._slacks:
-            self._slacks[attack] = self._curve(attack).slack if any(attack) else 0.5
-        return self._slacks[attack]
+        return self._curve(attack).slack if any(attack) else 0.5
 
     def withstands(self, p_lower: float, p_upper: float | None = None) -> Callable[[Cell], bool]:
         """Whether a class of share at least ``p_lower`` stays ahead of all others, of shares at most ``p_upper``, per attack."""
@@ -136,27 +132,17 @@ class JointBound:
             Booleans, cut where an axis is certified no further and at :attr:`largest`; empty if not even no attack is.
         """
         room, holds = self._checked(room, "room"), self.withstands(p_lower, p_upper)
-        if not holds((0,) * len(self.axes)):
-            return np.zeros((0,) * len(self.axes), dtype=np.bool_)
+        kinds = len(room)
 
-        def reach(axis: int) -> int:
-            alone = (0,) * axis, (0,) * (len(self.axes) - 1 - axis)
-            return _last(lambda count: holds((*alone[0], count, *alone[1])), min(room[axis], self.largest - 1))
+        def alone(axis: int) -> Callable[[int], bool]:
+            return lambda count: holds((0,) * axis + (count,) + (0,) * (kinds - 1 - axis))
 
-        shape = [1 + reach(axis) for axis in range(len(self.axes))]
-        grid = np.zeros(shape, dtype=np.bool_)
-        grid[(0,) * len(shape)] = True
-        tried = grid.copy()
-        while True:  # one change more each time: all attacks that include one less of every kind
-            ready = ~tried
-            for axis in range(grid.ndim):
-                before = (slice(None),) * axis
-                ready[(*before, slice(1, None))] &= grid[(*before, slice(-1))]
-            cells = np.argwhere(ready)
-            if not len(cells):
-                return grid
-            grid[tuple(cells.T)] = [holds(tuple(cell)) for cell in cells.tolist()]
-            tried |= ready
+        reach = (_last(alone(axis), min(most, self.largest - 1)) for axis, most in enumerate(room))
+        grid = np.zeros([1 + most for most in reach], dtype=np.bool_)
+        for cell in np.ndindex(*grid.shape):  # after all that change less
+            smaller = ((*cell[:axis], count - 1, *cell[axis + 1 :]) for axis, count in enumerate(cell) if count)
+            grid[cell] = all(grid[before] for before in smaller) and holds(cell)
+        return grid
 
     def feature_radius(self, p_lower: float, room: Cell, p_upper: float | None = None) -> int:
         """Labels or bits that can change with edges untouched: the largest ``r`` such that any ``r`` changes are withstood.
@@ -176,33 +162,22 @@ class JointBound:
             raise InputError(f"{name} must hold a number for each of {', '.join(self.axes)}; got {cell!r} (0 for none)")
         return tuple(int(count) for count in cell)
 
-    def _curve(self, attack: Cell) -> _Curve:
-        if attack not in self._curves:
-            parts = (self._law(0, attack[: self._split]), self._law(1, attack[self._split :]))
-            # every pair of regions stays a region of its own: those of equal ratio by chance do no harm
-            x, y = (np.multiply.outer(one, other).ravel() for one, other in zip(*parts, strict=True))
-            curve = _Curve(x, y, sum(attack))
-            self._kept += 3 * len(curve.breaks)
-            if self._kept > _MOST_KEPT:
-                self._curves.clear()
-                self._kept = 3 * len(curve.breaks)
-            self._curves[attack] = curve
-        return self._curves[attack]
+    def _made_curve(self, attack: Cell) -> _Curve:
+        parts = (self._law(0, attack[: self._split]), self._law(1, attack[self._split :]))
+        # every pair of regions stays a region of its own: those of equal ratio by chance do no harm
+        x, y = (np.multiply.outer(one, other).ravel() for one, other in zip(*parts, strict=True))
+        return _Curve(x, y, sum(attack))
 
-    def _law(self, kind: int, counts: Cell) -> tuple[FloatArray, FloatArray]:
+    def _made_law(self, kind: int, counts: Cell) -> tuple[FloatArray, FloatArray]:
         """Masses under X and under Y of the regions of so many changes of one kind.
 
         States of several coordinates are joined only if their ratio is the same by construction: the same number of steps.
         """
-        if (kind, counts) not in self._laws:
-            x = y = np.ones(1)
-            steps = [change for change, count in zip(self._kinds[kind], counts, strict=True) for _ in range(count)]
-            for change in steps:
+        x = y = np.ones(1)
+        for change, count in zip(self._kinds[kind], counts, strict=True):
+            for _ in range(count):
                 x, y = np.convolve(x, change.clean), np.convolve(y, change.attacked)
-            if sum(counts) >= GRID_LIMIT:
-                return x, y
-            self._laws[kind, counts] = x, y
-        return self._laws[kind, counts]
+        return x, y
 
 
 @lru_cache(maxsize=32)

@@ -48,7 +48,7 @@ def test_every_other_category_has_its_exact_number_of_draws(keep: float, categor
 def test_labels_follow_the_law() -> None:
     graph, samples = labelled(), 5000
     noise = LabelNoise(keep=0.7)
-    drawn = noise.sample(graph, 0, samples, seed=3)
+    drawn = noise.stream(graph, seed=3).batch(0, samples)[0].slot.reshape(samples, 40) % 7
     kept, other = noise.thresholds(7)
     shifts = (drawn - np.arange(40) % 7) % 7
     law = np.array([kept] + [other] * 6) / WORD
@@ -65,7 +65,7 @@ def test_labels_follow_the_law() -> None:
 
 def test_labels_are_left_alone_without_noise() -> None:
     graph = labelled()
-    assert np.array_equal(LabelNoise(keep=1).sample(graph, 0, 3, seed=0), np.tile(np.arange(40) % 7, (3, 1)))
+    assert np.array_equal(LabelNoise(keep=1).stream(graph, seed=0).shown(0, 3)[0], np.stack([graph.node_features] * 3))
 
 
 # ---- bits --------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_bits_follow_the_law(graph: Graph, noise: BitNoise) -> None:
     assert graph.node_features is not None
     clean = graph.node_features.ravel() != 0
     samples = 1500
-    states = dense(noise.sample(graph, 0, samples, seed=1), samples, clean.size)
+    states = dense(noise.stream(graph, seed=1).batch(0, samples)[0], samples, clean.size)
     flips = states ^ clean
     chance = np.where(clean, noise.law.p_remove, noise.law.p_add)
     assert smallest_pvalue(flips.sum(axis=0), samples, chance) > FALSE_ALARM
@@ -135,12 +135,9 @@ def test_samples_do_not_depend_on_the_batch(graph: Graph, noise: FeatureNoise, s
     cuts = [(start, min(start + size, 150)) for start in range(0, 150, size)]
     parts = [noise.stream(graph, seed=11).batch(*cut) for cut in cuts]
     assert b"".join(part for _, part in parts) == content
-    if isinstance(noise, LabelNoise):
-        assert np.array_equal(np.concatenate([part for part, _ in parts]), whole)
-    else:
-        joined = [np.concatenate([part.sample + cut[0] for (part, _), cut in zip(parts, cuts, strict=True)])]
-        joined.append(np.concatenate([part.slot for part, _ in parts]))
-        assert np.array_equal(joined, whole)
+    joined = [np.concatenate([part.sample + cut[0] for (part, _), cut in zip(parts, cuts, strict=True)])]
+    joined.append(np.concatenate([part.slot for part, _ in parts]))
+    assert np.array_equal(joined, whole)
 
 
 def test_seed_graph_and_noise_change_what_is_drawn() -> None:
@@ -156,7 +153,7 @@ def test_bits_and_edges_are_drawn_apart() -> None:
     graph = Graph(11, [], np.zeros((11, 5)))
     law = EdgeNoise(keep=0.6)
     edges = SampleStream(graph, law, seed=0).flips(0, 200)
-    features = dense(BitNoise(keep=0.6).sample(graph, 0, 200, seed=0), 200, 55)
+    features = dense(BitNoise(keep=0.6).stream(graph, seed=0).batch(0, 200)[0], 200, 55)
     agree = int((edges == features).sum())
     assert min(stats.binom.cdf(agree, edges.size, 0.52), stats.binom.sf(agree - 1, edges.size, 0.52)) > FALSE_ALARM
 

@@ -6,7 +6,6 @@ machine, from a generator of their own.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from flipproof.errors import InputError
 from flipproof.fields import Option, Parts
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise.feature_stream import BitStream, FeatureStream, LabelStream, one_hot
+from flipproof.noise.feature_stream import BitStream, LabelStream, one_hot
 from flipproof.noise.law import WORD, EdgeNoise, noisy_states
 
 
@@ -44,44 +43,8 @@ def flip_changes(noise: EdgeNoise, flipped: str, added: str, removed: str) -> tu
     return (addition,) if noise.symmetric else (addition, removal)
 
 
-class FeatureNoise(ABC):
-    """Independent changes of node features."""
-
-    @abstractmethod
-    def check(self, features: NDArray[Any] | None) -> NDArray[Any]:
-        """The features ``[n, d]`` themselves, if this noise can be applied to them."""
-
-    @abstractmethod
-    def changes(self, categories: int) -> tuple[Change, ...]:
-        """What an attacker can change; ``categories`` is the number of columns of the features."""
-
-    @abstractmethod
-    def room(self, features: NDArray[Any]) -> tuple[int, ...]:
-        """How many of each of the :meth:`changes` a graph with these features offers."""
-
-    @abstractmethod
-    def stream(self, graph: Graph, *, seed: int) -> FeatureStream:
-        """The noisy features of a graph; refuses features of another kind."""
-
-    @abstractmethod
-    def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
-        """Features ``[samples, n, d]`` to try a model on: always the same random ones for features of this shape and type."""
-
-    @abstractmethod
-    def drawn(self, features: NDArray[Any], draws: Callable[[tuple[int, ...]], NDArray[np.uint32]]) -> NDArray[Any]:
-        """Noisy versions of features ``[..., n, d]`` from uniform 32-bit draws in the shapes asked for; for training."""
-
-    @abstractmethod
-    def plain(self) -> dict[str, float]:
-        """Plain values from which :func:`feature_noise_from` makes this noise again."""
-
-    def sample(self, graph: Graph, start: int, stop: int, *, seed: int) -> Any:
-        """The noisy features of samples ``start..stop-1``: a pure function of seed, graph and index."""
-        return self.stream(graph, seed=seed).batch(start, stop)[0]
-
-
 @dataclass(frozen=True, kw_only=True)
-class LabelNoise(FeatureNoise):
+class LabelNoise:
     """Node labels (one-hot node features) that are kept, or replaced by one of the other categories, all equally likely.
 
     With ``K`` categories ``q = round((1 - keep) / (K - 1) * 2**32)``, each other category has probability exactly
@@ -126,7 +89,7 @@ class LabelNoise(FeatureNoise):
         return kept, other
 
     def check(self, features: NDArray[Any] | None) -> NDArray[Any]:
-        """See :class:`FeatureNoise`; every row must hold a single 1 and zeros."""
+        """The features ``[n, d]`` themselves, if every row holds a single 1 and zeros."""
         features = _present(features, "LabelNoise")
         wrong = np.flatnonzero(((features != 0) & (features != 1)).any(axis=1) | ((features != 0).sum(axis=1) != 1))
         if len(wrong):
@@ -138,27 +101,27 @@ class LabelNoise(FeatureNoise):
         return features
 
     def changes(self, categories: int) -> tuple[Change, ...]:
-        """See :class:`FeatureNoise`: clean label, a third one, the attacker's; ratios ``1/rho, 1, rho``."""
+        """What an attacker can change: clean label, a third one, the attacker's; ratios ``1/rho, 1, rho``."""
         kept, other = self.thresholds(categories)
         law = (kept / WORD, (categories - 2) * other / WORD, other / WORD)
         return (Change("changed labels", law, law[::-1]),)
 
     def room(self, features: NDArray[Any]) -> tuple[int, ...]:
-        """See :class:`FeatureNoise`: one label per node."""
+        """How many of each of the :meth:`changes` the features offer: one label per node."""
         return (len(features),)
 
     def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
-        """See :class:`FeatureNoise`: ``samples`` of uniform labels."""
+        """Features ``[samples, n, d]`` to try a model on, always the same for this shape and type: uniform labels."""
         nodes, categories = features.shape
         return one_hot(np.random.default_rng(nodes).integers(categories, size=(samples, nodes)), features)
 
     def drawn(self, features: NDArray[Any], draws: Callable[[tuple[int, ...]], NDArray[np.uint32]]) -> NDArray[Any]:
-        """See :class:`FeatureNoise`; ``draws`` give one integer per label or bit."""
+        """Noisy versions of features ``[..., n, d]`` from uniform 32-bit draws, one per label; for training."""
         categories, labels = features.shape[-1], features.argmax(axis=-1)
         return one_hot((labels + self.shifts(draws(labels.shape), categories)) % categories, features)
 
     def plain(self) -> dict[str, float]:
-        """See :class:`FeatureNoise`."""
+        """Plain values from which :func:`feature_noise_from` makes this noise again."""
         return {"label_keep": self.keep}
 
     def shifts(self, draws: NDArray[np.uint32], categories: int) -> IntArray:
@@ -168,17 +131,12 @@ class LabelNoise(FeatureNoise):
         return np.where(draws < np.uint32((categories - 1) * other), moved, 0).astype(np.int64)
 
     def stream(self, graph: Graph, *, seed: int) -> LabelStream:
-        """See :class:`FeatureNoise`: labels ``[B, n]``.
-
-        >>> graph = Graph(4, [], [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]])
-        >>> LabelNoise(keep=0.6).sample(graph, 0, 2, seed=0).shape
-        (2, 4)
-        """
+        """The noisy features of a graph; refuses features of another kind."""
         return LabelStream(self, graph, seed)
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class BitNoise(FeatureNoise):
+class BitNoise:
     """Independent flips of binary node features, with exact probabilities as those of :class:`flipproof.EdgeNoise`.
 
     Args:
@@ -199,7 +157,7 @@ class BitNoise(FeatureNoise):
         return repr(self.law).replace("EdgeNoise", "BitNoise")
 
     def check(self, features: NDArray[Any] | None) -> NDArray[Any]:
-        """See :class:`FeatureNoise`; every entry must be 0 or 1."""
+        """The features ``[n, d]`` themselves, if every entry is 0 or 1."""
         features = _present(features, "BitNoise")
         wrong = (features != 0) & (features != 1)
         if wrong.any():
@@ -211,35 +169,33 @@ class BitNoise(FeatureNoise):
         return features
 
     def changes(self, categories: int) -> tuple[Change, ...]:
-        """See :class:`FeatureNoise`: two kinds, or one where they are alike; ``categories`` are of no importance."""
+        """As for labels: two kinds of changes, or one where they are alike; ``categories`` are of no importance."""
         return flip_changes(self.law, "changed bits", "added bits", "removed bits")
 
     def room(self, features: NDArray[Any]) -> tuple[int, ...]:
-        """See :class:`FeatureNoise`: zeros and ones."""
+        """As for labels: zeros and ones."""
         ones = int(np.count_nonzero(features))
         return (features.size,) if self.law.symmetric else (features.size - ones, ones)
 
     def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
-        """See :class:`FeatureNoise`: ``samples`` from few ones to many."""
+        """As for labels: from few ones to many."""
         draws = np.random.default_rng(len(features)).random((samples, *features.shape))
         return (draws < (np.arange(samples) + 0.5)[:, None, None] / samples).astype(features.dtype)
 
     def drawn(self, features: NDArray[Any], draws: Callable[[tuple[int, ...]], NDArray[np.uint32]]) -> NDArray[Any]:
-        """See :class:`FeatureNoise`; ``draws`` give one integer per label or bit."""
+        """Noisy versions of features ``[..., n, d]`` from uniform 32-bit draws, one per bit; for training."""
         return noisy_states(features != 0, draws(features.shape), self.law).astype(features.dtype)
 
     def plain(self) -> dict[str, float]:
-        """See :class:`FeatureNoise`."""
+        """Plain values from which :func:`feature_noise_from` makes this noise again."""
         return {"bit_add": self.law.p_add, "bit_remove": self.law.p_remove}
 
     def stream(self, graph: Graph, *, seed: int) -> BitStream:
-        """See :class:`FeatureNoise`: the bits that are 1, as sorted lists of samples and cells ``node * d + column``.
-
-        >>> graph = Graph(2, [], [[1, 0, 1], [0, 0, 1]])
-        >>> BitNoise(add=0, remove=0).sample(graph, 0, 2, seed=0)
-        SlotLists(sample=array([0, 0, 0, 1, 1, 1]), slot=array([0, 2, 5, 0, 2, 5]))
-        """
+        """The noisy features of a graph; refuses features of another kind."""
         return BitStream(self, graph, seed)
+
+
+FeatureNoise = LabelNoise | BitNoise
 
 
 def _present(features: NDArray[Any] | None, noise: str) -> NDArray[Any]:

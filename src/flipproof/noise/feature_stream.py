@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from dataclasses import dataclass
-from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -29,28 +28,30 @@ _MOST_DENSE_BITS = 2**26  # beyond, drawing every bit of a sample takes gigabyte
 
 
 class FeatureStream(NoiseStream):
-    """The noisy features of one graph, numbered 0, 1, 2, ..."""
+    """The noisy features of one graph: of every sample the cells ``node * d + column`` that are 1, ascending."""
 
     features: NDArray[Any]
     """The clean features ``[n, d]``."""
 
     @abstractmethod
-    def rows(self, drawn: Any, samples: int) -> NDArray[Any]:
-        """The samples that :meth:`batch` drew as arrays ``[samples, n, d]``."""
-
-    @abstractmethod
-    def ones(self, drawn: Any, samples: int) -> list[IntArray]:
-        """The cells ``node * d + column`` that are 1 in each of the samples that :meth:`batch` drew, ascending."""
+    def batch(self, start: int, stop: int) -> tuple[SlotLists, bytes]:
+        """See :class:`NoiseStream`."""
 
     @property
     def bytes_per_sample(self) -> int:
         """See :class:`NoiseStream`."""
         return 8 * self.features.size
 
+    def ones(self, drawn: SlotLists, samples: int) -> list[IntArray]:
+        """The cells that are 1 in each of the samples that :meth:`batch` drew."""
+        return np.split(drawn.slot, np.searchsorted(drawn.sample, np.arange(1, samples)))
+
     def shown(self, start: int, stop: int) -> tuple[NDArray[Any], bytes]:
         """As :meth:`batch`, as arrays ``[stop - start, n, d]`` of the type of the clean features, read-only."""
         drawn, content = self.batch(start, stop)
-        return read_only(self.rows(drawn, stop - start)), content
+        rows = np.zeros((stop - start, self.features.size), dtype=self.features.dtype)
+        rows[drawn.sample, drawn.slot] = 1
+        return read_only(rows.reshape(stop - start, *self.features.shape)), content
 
 
 class LabelStream(FeatureStream):
@@ -64,20 +65,15 @@ class LabelStream(FeatureStream):
         self.labels: IntArray = features.argmax(axis=1).astype(np.int64)
         self._key = key_of(f"flipproof labels {FEATURE_STREAM_VERSION} {checked_seed(seed)} {graph.topology}".encode())
 
-    def batch(self, start: int, stop: int) -> tuple[IntArray, bytes]:
-        """Labels ``[stop - start, n]``; the bytes do not depend on the clean labels."""
+    def batch(self, start: int, stop: int) -> tuple[SlotLists, bytes]:
+        """See :class:`FeatureStream`; the bytes do not depend on the clean labels."""
         words = 4 * -(-self.num_nodes // 8)  # 32-bit draws, in whole steps of the counter: four 64-bit words
         draws = halves(random_words(self._key, start * words, (stop - start) * words).reshape(stop - start, words))
         shifts = self.noise.shifts(draws[:, : self.num_nodes], self.categories)
-        return (self.labels + shifts) % self.categories, shifts.astype("<u4").tobytes()
-
-    def rows(self, drawn: IntArray, samples: int) -> NDArray[Any]:
-        """See :class:`FeatureStream`."""
-        return one_hot(drawn, self.features)
-
-    def ones(self, drawn: IntArray, samples: int) -> list[IntArray]:
-        """See :class:`FeatureStream`."""
-        return list(np.arange(self.num_nodes) * self.categories + drawn)
+        cells = np.arange(self.num_nodes) * self.categories + (self.labels + shifts) % self.categories
+        return SlotLists(np.repeat(np.arange(stop - start), self.num_nodes), cells.ravel()), shifts.astype(
+            "<u4"
+        ).tobytes()
 
     def meaning(self) -> bytes:
         """See :class:`NoiseStream`."""
@@ -93,38 +89,38 @@ class BitStream(FeatureStream):
 
     def __init__(self, noise: BitNoise, graph: Graph, seed: int) -> None:
         self.features = features = noise.check(graph.node_features)
-        self._cells = _Cells(f"{graph.topology} bits {features.shape[1]}", features.size, np.flatnonzero(features))
-        self._noise, self._digest = noise, _digest(self._cells.edge_slots)
-        self._stream = SampleStream(cast(Graph, self._cells), noise.law, seed=seed)
-        if not self._stream.sparse and features.size > _MOST_DENSE_BITS:
-            raise InputError(
-                f"BitNoise with add={noise.law.p_add:g} changes too many of {features.size:,} bits to draw them sparsely "
-                "(lower add below 100,000 / number of bits, or pass fewer columns)"
-            )
+        self._noise, self._ones, self._topology = (
+            noise,
+            np.flatnonzero(features),
+            f"{graph.topology} bits {features.shape[1]}",
+        )
+        # the matrix in the words of a graph: cells are slots, ones are edges
+        ones, zeros = self._ones, features.size - len(self._ones)
+        cells = SimpleNamespace(topology=self._topology, num_slots=features.size, max_adds=zeros, max_removes=len(ones))
+        cells.edge_slots, cells.flippable_edge_slots, cells.frozen_slots = ones, ones, ones[:0]
+        self._stream = SampleStream(cast(Graph, cells), noise.law, seed=seed)
+        if not self._stream.sparse:
+            if features.size > _MOST_DENSE_BITS:
+                raise InputError(
+                    f"BitNoise with add={noise.law.p_add:g} changes too many of {features.size:,} bits to draw them sparsely "
+                    "(lower add below 100,000 / number of bits, or pass fewer columns)"
+                )
+            cells.slots, cells.slot_states = np.arange(features.size), features.ravel() != 0
         self.discrepancy = self._stream.discrepancy
 
     def batch(self, start: int, stop: int) -> tuple[SlotLists, bytes]:
-        """The bits that are 1 in each sample, sorted by sample, then cell."""
-        flips, ones = self._stream.flip_lists(start, stop), self._cells.edge_slots
+        """See :class:`FeatureStream`."""
+        flips = self._stream.flip_lists(start, stop)
         ends = np.searchsorted(flips.sample, np.arange(stop - start + 1))
-        starts, cells = flipped_lists(ones, flips.slot, ends)
+        starts, cells = flipped_lists(self._ones, flips.slot, ends)
         content = np.stack([flips.sample + start, flips.slot], axis=1).astype("<i8").tobytes()
         return SlotLists(np.repeat(np.arange(stop - start), np.diff(starts)), cells), content
-
-    def rows(self, drawn: SlotLists, samples: int) -> NDArray[Any]:
-        """See :class:`FeatureStream`."""
-        rows = np.zeros((samples, self.features.size), dtype=self.features.dtype)
-        rows[drawn.sample, drawn.slot] = 1
-        return rows.reshape(samples, *self.features.shape)
-
-    def ones(self, drawn: SlotLists, samples: int) -> list[IntArray]:
-        """See :class:`FeatureStream`."""
-        return np.split(drawn.slot, np.searchsorted(drawn.sample, np.arange(1, samples)))
 
     def meaning(self) -> bytes:
         """See :class:`NoiseStream`."""
         law, kind = self._noise.law, "sparse" if self._stream.sparse else "dense"
-        what = f"bits {kind} {self._cells.topology} {self._digest} {law.add_threshold} {law.remove_threshold}"
+        clean = hashlib.blake2b(self._ones.astype("<i8").tobytes(), digest_size=16).hexdigest()
+        what = f"bits {kind} {self._topology} {clean} {law.add_threshold} {law.remove_threshold}"
         return f"features {FEATURE_STREAM_VERSION} {what}".encode()
 
 
@@ -154,45 +150,6 @@ def flipped_lists(ones: Any, flips: Any, ends: Any) -> Any:
     return starts, cells[:place]
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """The bits of a feature matrix in the words of :class:`SampleStream`: cells are slots, ones are edges."""
-
-    topology: str
-    num_slots: int
-    edge_slots: IntArray
-
-    @property
-    def frozen_slots(self) -> IntArray:
-        return np.empty(0, dtype=np.int64)
-
-    @property
-    def flippable_edge_slots(self) -> IntArray:
-        return self.edge_slots
-
-    @property
-    def max_removes(self) -> int:
-        return len(self.edge_slots)
-
-    @property
-    def max_adds(self) -> int:
-        return self.num_slots - len(self.edge_slots)
-
-    @cached_property
-    def slots(self) -> IntArray:
-        return np.arange(self.num_slots, dtype=np.int64)
-
-    @cached_property
-    def slot_states(self) -> NDArray[np.bool_]:
-        states = np.zeros(self.num_slots, dtype=np.bool_)
-        states[self.edge_slots] = True
-        return states
-
-
 def one_hot(labels: IntArray, like: NDArray[Any]) -> NDArray[Any]:
     """Labels ``[..., n]`` as one-hot rows with the columns and the type of the features ``like``."""
     return np.eye(like.shape[-1], dtype=like.dtype)[labels]
-
-
-def _digest(cells: IntArray) -> str:
-    return hashlib.blake2b(cells.astype("<i8").tobytes(), digest_size=16).hexdigest()

@@ -104,6 +104,11 @@ class GroupVotes(Evidence):
         """Empty pairs and edges that an attacker finds in each group, ``[T]`` each."""
         return self.groups.room(self.graph)
 
+    @cached_property
+    def reachable(self) -> NDArray[np.bool_]:
+        """Whether an attacker finds an empty pair, and an edge, in each group, ``[2, T]``; known of large graphs, too."""
+        return np.stack([self.groups.addable(self.graph), self.groups.removable(self.graph)])
+
     @property
     def depth(self) -> int:
         """The largest number of flips up to which all sets of flips inside a group were tried; 0 without prices."""
@@ -218,25 +223,22 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
     graph, counts, total = votes.graph, votes.counts, len(votes)
     label, rivals, needed = contest(counts)
     leads = needed - 1
-    for_label = votes.labels == label
-    # of each rival, the groups whose change brings it one vote nearer: all but its own
-    others = votes.labels != rivals[:, None]
     read = votes.depth if depth is None else min(depth, votes.depth)
     priced = votes.prices is not None and bool(votes.prices.depths.any() or len(votes.prices.ways)) and depth != 0
     axes, feature_radius, votes_radius = EDGE_AXES, None, int(leads.min()) // (2 * votes.feature_groups)
     if votes.feature_groups > 1:
         axes, (radius, feature_radius), grid = ("flips", "changed nodes"), *_crossed(votes)
-    elif priced:
-        bought = cheapest_purchase(votes, depth=depth)
-        radius = graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots)
-        grid = priced_grid(votes, depth=depth)
     else:
-        inside = votes.groups.addable(graph) | votes.groups.removable(graph)
-        # r flips take min(r, a) votes from the label and give the rival min(r, b)
-        a, b = (for_label & inside).sum(), (others & inside).sum(axis=1)
-        flips = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, graph.num_slots))
-        radius = min(int(flips.min()), graph.num_slots)
-        grid = _grid(votes, leads, for_label, others)
+        grid = priced_grid(votes, depth=depth)
+        if priced:
+            bought = cheapest_purchase(votes, depth=depth)
+            radius = graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots)
+        else:
+            # r flips take min(r, a) votes from the label and give the rival min(r, b)
+            inside, others = np.any(votes.reachable, axis=0), votes.labels != rivals[:, None]
+            a, b = ((votes.labels == label) & inside).sum(), (others & inside).sum(axis=1)
+            flips = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, graph.num_slots))
+            radius = min(int(flips.min()), graph.num_slots)
     return Certificate(
         label=label,
         radius=radius,
@@ -260,8 +262,7 @@ def _crossed(votes: GroupVotes) -> tuple[tuple[int, int], NDArray[np.bool_]]:
     """Flips and changed nodes withstood, each alone, and the grid of both."""
     graph, number = votes.graph, votes.feature_groups
     nodes = np.bincount(votes.groups.of_nodes(graph.num_nodes, number), minlength=number) > 0
-    pairs = votes.groups.addable(graph) | votes.groups.removable(graph)
-    table = withstood(votes.labels.reshape(number, -1), votes.num_classes, nodes, pairs)
+    table = withstood(votes.labels.reshape(number, -1), votes.num_classes, nodes, np.any(votes.reachable, axis=0))
     limits = graph.num_slots, graph.num_nodes
     flips, changes = (
         limit if alone.all() else int(alone.argmin()) - 1
@@ -271,21 +272,3 @@ def _crossed(votes: GroupVotes) -> tuple[tuple[int, int], NDArray[np.bool_]]:
     numbers = (np.arange(min(limit, GRID_LIMIT - 1) + 1) for limit in limits)
     reached = (np.minimum(number, end - 1) for number, end in zip(numbers, table.shape, strict=True))
     return (flips, changes), cut_grid(table[np.ix_(*reached)])
-
-
-def _grid(
-    votes: GroupVotes, leads: IntArray, for_label: NDArray[np.bool_], others: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Which attacks of ``[additions, removals]`` no rival gains enough from, one flip for each vote."""
-    graph = votes.graph
-    adds, removes = votes.groups.addable(graph), votes.groups.removable(graph)
-    added, removed = (np.arange(min(limit, GRID_LIMIT - 1) + 1) for limit in (graph.max_adds, graph.max_removes))
-
-    def changeable(groups: NDArray[np.bool_]) -> IntArray:
-        only_adds, only_removes = (groups & adds & ~removes).sum(), (groups & removes & ~adds).sum()
-        spare = np.maximum(added - only_adds, 0)[:, None] + np.maximum(removed - only_removes, 0)
-        first = np.minimum(added, only_adds)[:, None] + np.minimum(removed, only_removes)
-        return np.asarray(first + np.minimum(spare, (groups & adds & removes).sum()))
-
-    gains = [changeable(for_label) + changeable(groups) <= lead for lead, groups in zip(leads, others, strict=True)]
-    return cut_grid(np.all(gains, axis=0))

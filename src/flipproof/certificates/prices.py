@@ -9,7 +9,7 @@ the depth to which flips were tried. ``docs/voting.md`` has the proof.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -170,30 +170,32 @@ def priced_grid(votes: GroupVotes, *, depth: int | None = None) -> NDArray[np.bo
     bought = defaultdict(set)
     for group, other, adds, removes in known.ways[:, :4].tolist():
         bought[group, other].add((adds, removes))
-    limits = list(zip(known.depths.tolist(), *(counts.tolist() for counts in votes.room), strict=True))
+    room = votes.room if known.depths.any() else votes.reachable.astype(int)
+    unknown = [
+        frozenset((adds, depth + 1 - adds) for adds in range(max(0, depth + 1 - edges), min(depth + 1, empty) + 1))
+        for depth, empty, edges in zip(known.depths.tolist(), *(counts.tolist() for counts in room), strict=True)
+    ]
 
-    def pairs(group: int, labels: list[int]) -> set[tuple[int, int]]:
-        """The pairs (additions, removals) that may turn a group's vote into one of the classes."""
-        depth, empty, edges = limits[group]
-        unknown = {(adds, depth + 1 - adds) for adds in range(max(0, depth + 1 - edges), min(depth + 1, empty) + 1)}
-        return unknown.union(*(bought[group, label] for label in labels)) if labels else set()
+    def offers(group: int, rival: int) -> frozenset[tuple[int, int, int]]:
+        """Additions, removals and gain of all that may be bought of a group against the label."""
+        vote = int(votes.labels[group])
+        if vote == rival:
+            return frozenset()
+        mine = vote == label
+        direct = unknown[group] | bought[group, rival]
+        by_third = [unknown[group] | bought[group, other] for other in rivals.tolist() if mine and other != rival]
+        return frozenset((*pair, 1 + mine) for pair in direct) | {(*pair, 1) for pairs in by_third for pair in pairs}
 
     for rival, enough in zip(rivals.tolist(), needed.tolist(), strict=True):
         gains = np.zeros(shape, dtype=np.int64)
-        for group, vote in enumerate(votes.labels.tolist()):
-            if vote == rival:
-                continue
-            offers = [(pair, 1 + (vote == label)) for pair in pairs(group, [rival])]
-            if vote == label:
-                others = [other for other in rivals.tolist() if other != rival]
-                offers += [(pair, 1) for pair in pairs(group, others)]
-            before = gains
-            for (adds, removes), gain in offers:
-                if adds < shape[0] and removes < shape[1]:
-                    reached = before[: shape[0] - adds, : shape[1] - removes] + gain
-                    gains = gains.copy() if gains is before else gains
-                    part = gains[adds:, removes:]
-                    np.maximum(part, reached, out=part)
+        alike = Counter(offers(group, rival) for group in range(len(votes)))
+        for parts, number in alike.items():
+            for _ in range(min(number, sum(shape) - 2) if parts else 0):  # an attack reaches no more groups
+                before, gains = gains, gains.copy()
+                for adds, removes, gain in parts:
+                    if adds < shape[0] and removes < shape[1]:
+                        reached = before[: shape[0] - adds, : shape[1] - removes] + gain
+                        np.maximum(gains[adds:, removes:], reached, out=gains[adds:, removes:])
         certified &= gains < enough
     return cut_grid(certified)
 

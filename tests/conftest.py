@@ -65,4 +65,3 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages and tables without figures, which take seconds and have tests of their own."""
     monkeypatch.setattr("flipproof.report.drawing.write_figures", lambda *drawn: [])
-    monkeypatch.setattr("flipproof.report.drawing.draw_attacks", lambda *drawn: None)

@@ -17,7 +17,7 @@ from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.engines import Processes, ThisProcess
 from flipproof.fields import from_plain
 from flipproof.noise import BLOCK
-from flipproof.runs.attacking import Attacked, AttackWork, attack_into, certified_radii, read_attacks
+from flipproof.runs.attacking import AttackWork, attack_into, certified_radii, read_attacks
 from flipproof.runs.certifying import certify_into
 from flipproof.runs.run_folder import AttackSettings, written_run
 from flipproof.runs.saved_run import problems_of_run
@@ -208,7 +208,7 @@ def graphs(count: int = 4) -> dict[int, fp.Graph]:
     return {10 + index: trained("gin", 0.9)[1][index] for index in range(count)}
 
 
-def run_attack(folder: Path, count: int = 4, search: dict[str, Any] | None = None, **changes: Any) -> Attacked:
+def run_attack(folder: Path, count: int = 4, search: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     attacked = {
         "undefended": Undefended(trained("gcn", None)[0], features="degree"),
         "base": Undefended(trained("gin", 0.9)[0], features="degree"),
@@ -221,7 +221,7 @@ def run_attack(folder: Path, count: int = 4, search: dict[str, Any] | None = Non
 
 def test_attacks_are_written_and_not_made_again(tmp_path: Path) -> None:
     radii = {10: (graphs()[10].label, 0), 11: (None, -1)}
-    summary = run_attack(tmp_path, radii=radii).summary
+    summary = run_attack(tmp_path, radii=radii)
     under_attack = summary["accuracy_under_attack"]
     assert set(under_attack) == {"undefended", "base", "defended"}
     assert all(list(values) == sorted(values, reverse=True) and len(values) == 3 for values in under_attack.values())
@@ -236,7 +236,7 @@ def test_attacks_are_written_and_not_made_again(tmp_path: Path) -> None:
     before = stored(tmp_path)
     replace_evidence(tmp_path, 10, None)
     again = run_attack(tmp_path, radii=radii, engine=Processes(2))
-    assert again.summary == summary  # the missing one again, the others from their rows
+    assert again == summary  # the missing one again, the others from their rows
     assert stored(tmp_path) == before
     assert json.loads((tmp_path / "summary.json").read_text()) == {
         key: value for key, value in summary.items() if key != "run"
@@ -245,7 +245,7 @@ def test_attacks_are_written_and_not_made_again(tmp_path: Path) -> None:
 
 def test_an_attack_within_a_certified_radius_is_told(tmp_path: Path) -> None:
     planted = {index: (graph.label, 99) for index, graph in graphs(5).items()}
-    summary = run_attack(tmp_path, 5, {"samples": 96, "confirm_samples": 2000}, radii=planted).summary
+    summary = run_attack(tmp_path, 5, {"samples": 96, "confirm_samples": 2000}, radii=planted)
     assert summary["attacks_within_a_certified_radius"] == len(summary["gaps"]) > 0
 
 

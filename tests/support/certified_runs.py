@@ -23,7 +23,6 @@ def run_command(folder: Path, *arguments: str) -> None:
         patch.chdir(folder)
         patch.syspath_prepend(folder)
         patch.delitem(sys.modules, "own", raising=False)
-        patch.setattr("flipproof.report.drawing.draw_attacks", lambda *drawn: None)  # tested elsewhere, and slow
         patch.setattr(sys, "argv", ["flipproof", *arguments, "--quiet"])
         with pytest.raises(SystemExit) as ended:
             main()

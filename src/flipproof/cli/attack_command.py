@@ -50,7 +50,7 @@ class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOption
 
 
 def attack(options: AttackOptions) -> Result:
-    """Attack what is not attacked yet, write tables and figures, summarise."""
+    """Attack what is not attacked yet, write tables, summarise."""
     names = [name.strip() for name in options.attacks.split(",")]
     for name in names:
         by_name(name)
@@ -96,12 +96,8 @@ def attack(options: AttackOptions) -> Result:
     with written_run(options.out, settings) as held:
         for sentence in chosen.notes:
             note(sentence, quiet=options.silent)
-        outcome = attack_into(held, work, radii=radii, engine=engine, quiet=options.silent)
-    words = attack_targets(None if defence is None else defence.name)
-    from flipproof.report.drawing import draw_attacks
-
-    draw_attacks(options.out / "figures", outcome, words)
-    return Result(outcome.summary, _shown(outcome.summary, words))
+        summary = attack_into(held, work, radii=radii, engine=engine, quiet=options.silent)
+    return Result(summary, _shown(summary, attack_targets(None if defence is None else defence.name)))
 
 
 def _shown(summary: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Any]:

@@ -21,7 +21,6 @@ from flipproof.certificates.metrics import Curve
 from flipproof.files import write_bytes, write_text
 from flipproof.graphs import IntArray
 from flipproof.report.content import ATTACKERS, CertifiedRun, curve_range, percent
-from flipproof.runs.attacking import Attacked
 
 _LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -253,17 +252,3 @@ def _heat_maps(
         for (one, other), number in np.ndenumerate(count)
     ]
     return [*figure_paths(stem), write_rows(stem, rows)]
-
-
-def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> None:
-    """The figure of a run of attacks; ``words`` say who was attacked, by role."""
-    summary, graphs = attacked.summary, len(attacked.graphs)
-    shown = [
-        (f"after attacks on {words[role]}", shares, graphs) for role, shares in summary["accuracy_under_attack"].items()
-    ]
-    if "certified_accuracy" in summary:
-        shown.append((CERTIFIED, summary["certified_accuracy"], summary["certified_graphs"]))
-    curves = tuple(Curve(name, tuple(round(share * count) for share in shares), count) for name, shares, count in shown)
-    title = f"{graphs} {summary['task']}, attacks of up to {summary['budget']} flips"
-    title += f" and {summary['changes']} changed labels or bits" if "changes" in summary else ""
-    curves_figure(folder / "accuracy_under_attack", [Panel(title, curves)], share="accuracy")

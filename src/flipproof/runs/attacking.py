@@ -46,13 +46,6 @@ class AttackWork:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Attacked:
-    graphs: Mapping[int, Graph]
-    results: Mapping[str, Mapping[int, AttackResult]]
-    summary: dict[str, Any]
-
-
 def attack_into(
     run: Run[AttackSettings],
     work: AttackWork,
@@ -60,8 +53,8 @@ def attack_into(
     radii: Mapping[int, tuple[int | None, int]] | None = None,
     engine: Engine | None = None,
     quiet: bool = True,
-) -> Attacked:
-    """Attack what is not attacked yet, and write the tables.
+) -> dict[str, Any]:
+    """Attack what is not attacked yet, write the tables, and return what the summary says.
 
     ``radii`` are the certified label and radius of the defended classifier by graph, where known.
     """
@@ -89,7 +82,7 @@ def attack_into(
     if run.settings.constraints.get("changes"):
         summary["changes"] = run.settings.constraints["changes"]
     write_json(run.folder / "summary.json", summary)
-    return Attacked(graphs, results, {"run": str(run.folder), "task": f"{noun}s", **summary})
+    return {"run": str(run.folder), "task": f"{noun}s", **summary}
 
 
 def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[int | None, int]]:

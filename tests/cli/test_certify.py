@@ -99,7 +99,7 @@ def test_other_settings_another_model_and_other_data_are_another_run(
         done = shell(*BASIC, "--out", "run", *changed)
         assert (done.code, done.err.count("\n")) == (2, 1)
         assert f"flipproof: run holds a run with {key} = " in done.err
-    Path("own.py").write_text(OWN_MODEL.format(pause=0) + "# changed\n")
+    Path("own.py").write_text(OWN_MODEL + "# changed\n")
     monkeypatch.delitem(sys.modules, "own")
     assert "run holds a run with model_sha256" in shell(*BASIC, "--out", "run").err
     Path("graphs/0.edges").write_text("0 1\n1 2\n2 3\n3 4\n4 5\n5 6\n")
@@ -145,7 +145,7 @@ def test_rows_stand_in_order_in_every_format(shell: Shell) -> None:
 
 
 def test_a_model_that_fails_in_a_worker_is_one_sentence(shell: Shell) -> None:
-    failing = "import os\nparent = os.getpid()\n" + OWN_MODEL.format(pause=0).replace(
+    failing = "import os\nparent = os.getpid()\n" + OWN_MODEL.replace(
         "        time.sleep", "        assert os.getpid() == parent, 'not here'\n        time.sleep"
     )
     Path("failing.py").write_text(failing)

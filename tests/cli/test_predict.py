@@ -81,7 +81,7 @@ def test_a_name_that_cannot_be_written_is_shown(shell: Shell, monkeypatch: pytes
 
 
 def test_a_pipe_gets_each_answer_before_the_next_question(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(OWN_MODEL.format(pause=0))
+    (tmp_path / "own.py").write_text(OWN_MODEL)
     command = [sys.executable, "-m", "flipproof", *map(str, OWN), "-"]
     with subprocess.Popen(command, cwd=tmp_path, stdin=-1, stdout=-1, text=True) as process:
         assert process.stdin is not None

@@ -16,22 +16,9 @@ from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.engines import Processes
 from flipproof.graphs import pairs_of_slots
 from flipproof.runs.run_folder import CertifySettings
-from support.command_line import Shell, write_graphs
+from support.command_line import OWN_MODEL, RULE, Shell, write_graphs
 from support.forked import Server
 from support.runs import alter_row
-
-SLOW_MODEL = """
-import os
-import time
-
-
-def make():
-    def more_edges_than_a_third_of_the_nodes(graphs):
-        time.sleep(float(os.environ.get("PAUSE", "0")) * len(graphs))
-        return [int(3 * graph.num_edges > graph.num_nodes) for graph in graphs]
-
-    return more_edges_than_a_third_of_the_nodes
-"""
 
 
 @pytest.fixture
@@ -108,7 +95,7 @@ def test_the_toy_is_tuned_and_compared(shell: Shell, thirds: Any) -> None:
 
 def test_the_toy_killed_and_resumed_on_two_workers_ends_with_the_same_bytes(tmp_path: Path) -> None:
     write_graphs(tmp_path / "graphs")
-    (tmp_path / "own.py").write_text(SLOW_MODEL)
+    (tmp_path / "own.py").write_text(OWN_MODEL.replace(RULE, "3 * graph.num_edges > graph.num_nodes"))
     certify = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all", "--shift", 1, "--workers", 2]
     generator, hits = random.Random(0), 0
     server = Server(tmp_path, "support.thirds")

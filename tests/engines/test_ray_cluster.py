@@ -75,7 +75,7 @@ def test_what_a_task_raises_is_raised_as_it_was(cluster: RayCluster) -> None:
 def test_without_ray_the_line_that_installs_it(tmp_path: Path) -> None:
     """In a process of its own: a cluster that runs in this one would lose Ray, too."""
     write_graphs(tmp_path / "graphs")
-    (tmp_path / "own.py").write_text(OWN_MODEL.format(pause=0))
+    (tmp_path / "own.py").write_text(OWN_MODEL)
     script = "import sys; sys.modules['ray'] = None; from flipproof.cli import main; main()"
     certify = ["certify", "--model", "own:make", "--data", "graphs", "--keep", "0.8", "--out", "run", "--engine", "ray"]
     done = subprocess.run(

@@ -165,7 +165,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("user")
     write_graphs(folder / "graphs")
-    for name, text in (("own", OWN_MODEL.format(pause=0)), ("others", OTHERS)):
+    for name, text in (("own", OWN_MODEL), ("others", OTHERS)):
         (folder / f"{name}.py").write_text(text)
     source = DataSource(str(folder / "graphs"))
     metadata = {"features": "degree", **source.metadata(source.load())}

@@ -6,23 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from support.command_line import write_graphs
+from support.command_line import OWN_MODEL, write_graphs
 from support.forked import Server
 from support.runs import stored
 
-# slow enough to be hit, and the same model however slow it is
-MODEL = """
-import os
-import time
-
-
-def make():
-    def more_edges_than_nodes(graphs):
-        time.sleep(float(os.environ.get("PAUSE", "0")) * len(graphs))
-        return [int(graph.num_edges > graph.num_nodes) for graph in graphs]
-
-    return more_edges_than_nodes
-"""
 CERTIFY = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all"]
 DEFENCES = {  # options, and seconds that the model takes per graph
     "smoothing": (["--keep", 0.8, "--samples", 3000, "--method", "votes"], 2e-5),
@@ -37,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
     """The command line in a user's folder with graphs and a model."""
     folder = tmp_path_factory.mktemp("user")
     write_graphs(folder / "graphs", count=8)
-    (folder / "own.py").write_text(MODEL)
+    (folder / "own.py").write_text(OWN_MODEL)
     running = Server(folder)
     for name, (options, _) in DEFENCES.items():  # what is loaded and compiled once is no part of a run's time
         assert running(*CERTIFY, *options, "--out", f"first {name}").code == 0

@@ -31,8 +31,7 @@ def browser() -> Iterator[Any]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder with the pages ``one.html``, and ``several.html`` of three runs."""
     made = make_runs(tmp_path_factory.mktemp("user"))
-    runs = with_attacks(read(made, "even", "uneven", "blind"), made / "attack")
-    runs = with_lines(runs)
+    runs = with_lines(with_attacks(read(made, "even", "uneven", "blind"), made / "attack"))
     (made / "one.html").write_text(report_page(runs[:1]), encoding="utf-8")
     (made / "several.html").write_text(report_page(runs), encoding="utf-8")
     return made
@@ -108,14 +107,13 @@ def test_filters(page: Any, folder: Path) -> None:
 
 def test_a_graph_opens_with_votes_certificates_and_the_attack(page: Any, folder: Path) -> None:
     (run,) = with_attacks(read(folder, "even"), folder / "attack")
-    wheel = run.rows[1]
+    wheel, flips = run.rows[1], run.attacks[1]["defended"].flips
+    removed = [pair for pair in flips if list(pair) in run.graphs[1].edges.tolist()]
+    assert flips
     page.click(f"{ROWS}:nth-child(2) td:nth-child(3)")  # anywhere in the row
     detail = page.locator("#detail")
     assert detail.is_visible()
     assert detail.locator(".node").count() == wheel["nodes"]
-    flips = run.attacks[1]["defended"].flips
-    removed = [pair for pair in flips if list(pair) in run.graphs[1].edges.tolist()]
-    assert flips
     assert detail.locator(".edge.removed").count() == len(removed)
     assert detail.locator(".edge.added").count() == len(flips) - len(removed)
     assert detail.locator(".edge").count() == wheel["edges"] + len(flips) - len(removed)
@@ -291,11 +289,8 @@ def test_a_table_wider_than_the_page_says_that_it_scrolls(browser: Any, folder: 
         assert page.locator(hint).is_visible()
         page.evaluate("document.querySelector('#graphs .scroll').scrollLeft = 9999")
         page.locator("#graphs .scroll.more").first.wait_for(state="detached")
-        # numbers stay in one piece
-        wrapped = (
-            "cells => cells.filter(cell => getComputedStyle(cell).whiteSpace !== 'nowrap').map(cell => cell.innerText)"
-        )
-        assert page.locator("td.number").evaluate_all(wrapped) == []
+        unbroken = "cells => cells.every(cell => getComputedStyle(cell).whiteSpace === 'nowrap')"
+        assert page.locator("td.number").evaluate_all(unbroken)
     with opened(browser, folder / "one.html", width=1400) as shown:
         assert not shown.page.locator(hint).is_visible()
 
@@ -342,10 +337,7 @@ def test_no_radius_and_no_attack_are_told_in_words(browser: Any, folder: Path) -
         attacks = [line[heads.index("Attack")] for line in shown_rows]
         for row, text in zip(run.rows, attacks, strict=True):
             attack = run.attacks.get(row["graph"], {}).get("defended")
-            expected = (
-                "" if attack is None else "none" if not attack.success else str(attack.size) if attack.size else "–"
-            )
-            assert text == expected
+            assert text == ("" if attack is None else (str(attack.size or "–") if attack.success else "none"))
         assert {"–", "none", ""} <= set(attacks)
         page.click(f"{ROWS} .open")
         assert "-1" not in page.inner_text("#detail")
@@ -401,24 +393,13 @@ def test_it_prints_light_and_whole(browser: Any, folder: Path) -> None:
         assert page.pdf().startswith(b"%PDF")
 
 
-def test_the_line_given_to_certify_is_in_the_report(folder: Path, undrawn: None) -> None:
-    """Regression: --edge-blind of certify was printed and forgotten."""
-    options = ["--data", DATA, "--keep", "0.8", "--samples", "400", "--part", "all"]
-    run_command(folder, "certify", "--model", "own:make", *options, "--edge-blind", "model", "--out", "lined")
-    run_command(folder, "report", "lined")
-    page = (folder / "lined" / "report.html").read_text()
-    assert "a classifier that ignores edges" in page.split('<p class="lead">')[1].split(".")[0]
-    run_command(folder, "report", "even", "blind", "--attack", "attack", "--attack", "attack")
-    page = (folder / "even" / "comparison" / "report.html").read_text()
-    assert "which is right on 6 of 12 graphs (50%)" in page
-    assert '"underAttack":{"defended"' in page
-
-
 def test_the_command_tells_what_it_wrote(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    run_command(folder, "report", "blind", "--json")
+    run_command(folder, "report", "even", "blind", "--attack", "attack", "--attack", "attack", "--json")
     told = json.loads(capsys.readouterr().out)
-    assert told["report"] == "blind/report.html"
-    assert "This model ignores edges" in (folder / told["report"]).read_text()
+    assert told["report"] == "even/comparison/report.html"
+    page = (folder / told["report"]).read_text()
+    assert "which is right on 6 of 12 graphs (50%)" in page
+    assert '"underAttack":{"defended"' in page
     assert {Path(path).suffix for path in told["figures"]} == {".svg", ".pdf", ".png", ".csv"}
     assert all((folder / path).stat().st_size > 0 for path in told["figures"])

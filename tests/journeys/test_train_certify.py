@@ -1,6 +1,7 @@
 """What a user does: train, certify, stop, continue, export, have it audited. What must be stopped is a process of its own."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,20 +11,19 @@ from typing import Any
 
 import pytest
 
-from support.command_line import OWN_MODEL, Shell
+from support.command_line import Shell
 from support.shared_data import data_root
 
 SLOW = ["certify", "--model", "own:make", "--data", "graphs", "--keep", "0.8", "--samples", "3000"]
 
 
 def test_ctrl_c_ends_with_the_command_to_continue(shell: Shell) -> None:
-    Path("own.py").write_text(OWN_MODEL.format(pause=1e-4))
     shell.done(*SLOW, "--out", "whole")
     command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "stopped"]
     piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     # a test run in the background ignores it
     piped["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(command, **piped)
+    process = subprocess.Popen(command, env=os.environ | {"PAUSE": "3e-4"}, **piped)
     begun, journal = Path("stopped/run.json"), Path("stopped/evidence.sqlite-wal")
     while process.poll() is None and not (begun.exists() and journal.exists() and journal.stat().st_size > 20_000):
         time.sleep(0.005)  # until a first piece of work is committed

@@ -1,15 +1,12 @@
 """Small real runs for the tests of the report, on data whose every name wants to break out of a page."""
 
-import csv
 import sys
 from pathlib import Path
 
 import pytest
 
 from flipproof.cli import main
-from support.command_line import OWN_MODEL
-
-__all__ = ["DATA", "KEEP", "RING", "WHEEL", "attack", "certify", "make_runs", "make_small_runs", "run_command"]
+from support.command_line import OWN_MODEL, write_graphs
 
 RING = '<script>alert("ring")</script>'
 WHEEL = "wheel's \"<img src=x onerror=alert(1)> & </script><!--style-->"
@@ -50,25 +47,14 @@ def attack(folder: Path, out: str, *options: str) -> None:
 
 def make_small_runs(folder: Path) -> Path:
     """``even`` alone: rings and wheels of 6 to 9 nodes, votes of a black box."""
-    (folder / "own.py").write_text(OWN_MODEL.format(pause=0))
-    (folder / DATA).mkdir()
-    lines = []
-    for index in range(12):
-        size = 6 + index % 4
-        edges = [(node, (node + 1) % size) for node in range(size)]
-        edges += [(0, node) for node in range(2, size - 1)] if index % 2 else []
-        name = f"<u>{index} & 'co'.edges"
-        (folder / DATA / name).write_text("".join(f"{u} {v}\n" for u, v in edges))
-        lines.append((name, WHEEL if index % 2 else RING))
-    with (folder / DATA / "labels.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(lines)
+    (folder / "own.py").write_text(OWN_MODEL)
+    name = "<u>{} & 'co'.edges"
+    write_graphs(folder / DATA, nodes=lambda index: 6 + index % 4, name=name, classes=(RING, WHEEL))
     certify(folder, "even", *KEEP)
     return folder
 
 
 def certify(folder: Path, out: str, *options: str, samples: bool = True) -> None:
     """A run of the black box."""
-    sampled = ["--samples", "400"] if samples else []
-    run_command(
-        folder, "certify", "--model", "own:make", "--data", DATA, *options, *sampled, "--part", "all", "--out", out
-    )
+    asked = [*options, *(["--samples", "400"] if samples else []), "--part", "all", "--out", out]
+    run_command(folder, "certify", "--model", "own:make", "--data", DATA, *asked)

@@ -1,5 +1,6 @@
 """The command line in this process: quick, and through the same ``main()`` as the real one."""
 
+import csv
 import json
 import shutil
 import sys
@@ -12,18 +13,16 @@ import pytest
 
 from flipproof.cli import main
 
-__all__ = ["OWN_MODEL", "Command", "Outcome", "Shell", "call", "write_degrees", "write_graphs"]
-
-# a black box that needs no torch: whether the graph has more edges than nodes
+RULE = "graph.num_edges > graph.num_nodes"
+# a black box that needs no torch, the same however slow it is: whether the graph has more edges than nodes
 OWN_MODEL = """
+import os
 import time
-
-PAUSE = {pause}
 
 
 def make():
     def more_edges_than_nodes(graphs):
-        time.sleep(PAUSE * len(graphs))
+        time.sleep(float(os.environ.get("PAUSE", "0")) * len(graphs))
         return [int(graph.num_edges > graph.num_nodes) for graph in graphs]
 
     return more_edges_than_nodes
@@ -53,18 +52,23 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *a
     return Outcome(int(ended.value.code or 0), captured.out, captured.err)
 
 
-def write_graphs(folder: Path, *, count: int = 12, nodes: Callable[[int], int] = lambda index: 6 + index % 3) -> Path:
+def write_graphs(
+    folder: Path,
+    *,
+    count: int = 12,
+    nodes: Callable[[int], int] = lambda index: 6 + index % 3,
+    name: str = "{}.edges",
+    classes: tuple[str, str] = ("ring", "wheel"),
+) -> Path:
     """A folder of graphs in two classes: rings, and rings with all chords from node 0."""
     folder.mkdir(parents=True)
-    lines = []
-    for index in range(count):
-        size = nodes(index)
-        edges = [(node, (node + 1) % size) for node in range(size)]
-        if index % 2:
-            edges += [(0, node) for node in range(2, size - 1)]
-        (folder / f"{index}.edges").write_text("".join(f"{u} {v}\n" for u, v in edges))
-        lines.append(f"{index}.edges,{'wheel' if index % 2 else 'ring'}\n")
-    (folder / "labels.csv").write_text("".join(lines))
+    with (folder / "labels.csv").open("w", newline="") as labels:
+        for index in range(count):
+            size = nodes(index)
+            edges = [(node, (node + 1) % size) for node in range(size)]
+            edges += [(0, node) for node in range(2, size - 1)] if index % 2 else []
+            (folder / name.format(index)).write_text("".join(f"{u} {v}\n" for u, v in edges))
+            csv.writer(labels).writerow((name.format(index), classes[index % 2]))
     return folder
 
 
@@ -91,12 +95,11 @@ class Shell:
         monkeypatch.syspath_prepend(folder)
         self.write()
 
-    def write(self, *, rule: str = "graph.num_edges > graph.num_nodes", nodes: int = 6) -> None:
+    def write(self, *, rule: str = RULE, nodes: int = 6) -> None:
         """Other graphs, of so many nodes and a few more, and a model with another rule."""
         shutil.rmtree(self.folder / "graphs", ignore_errors=True)
         write_graphs(self.folder / "graphs", nodes=lambda index: nodes + index % 3)
-        source = OWN_MODEL.format(pause=0).replace("graph.num_edges > graph.num_nodes", rule)
-        (self.folder / "own.py").write_text(source)
+        (self.folder / "own.py").write_text(OWN_MODEL.replace(RULE, rule))
         self._monkeypatch.delitem(sys.modules, "own", raising=False)
 
     def __call__(self, *arguments: object) -> Outcome:

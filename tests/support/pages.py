@@ -35,8 +35,6 @@ from flipproof.cli import main
 from flipproof.cli.app import parser
 from support.command_line import write_graphs
 
-__all__ = ["COMMANDS", "PAGES", "ROOT", "Block", "Reader", "blocks_of", "complaint", "prose_commands"]
-
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 

@@ -14,8 +14,6 @@ from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.fields import from_plain, to_plain
 from flipproof.runs.run_folder import STORE_FILE, CertifySettings, Store, open_run
 
-__all__ = ["alter_row", "alter_settings", "evidence_of", "replace_evidence", "settings_of", "spoil", "stored"]
-
 
 def settings_of(defended: DefendedClassifier, graphs: Mapping[int, fp.Graph], **question: Any) -> CertifySettings:
     """What ``certify`` would write for these graphs."""

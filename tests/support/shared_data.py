@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["data_root"]
-
 
 def data_root() -> Path:
     """The folder of the TU data sets; skips the test, and says so, where there is none."""

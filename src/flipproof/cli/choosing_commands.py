@@ -144,7 +144,7 @@ def benchmark(options: BenchmarkOptions) -> Result:
 def _overview(results: Sequence[Standing], paths: Sequence[Path]) -> Iterator[Any]:
     rows: list[list[Any]] = [["data", LINE, *(f"r = {r}" for r in RADII)]]
     for data in results:
-        best = (max((one.accuracy(r) for one in data.methods), key=lambda measured: measured.mean) for r in RADII)
-        rows.append([data.title, data.line.accuracy(0), *best])
+        best = (max((data.accuracy(name, r) for name in data.radii), key=lambda one: one.mean) for r in RADII)
+        rows.append([data.title, data.accuracy(data.line, 0), *best])
     yield narrow_table(rows, title="Best certified accuracy, with 95% intervals", texts=1)
     yield from ("written:", *(f"  {path}" for path in paths))

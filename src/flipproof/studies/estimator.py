@@ -31,15 +31,13 @@ from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.files import write_json
 from flipproof.graphs import Graph, as_graphs
-from flipproof.models.loading import load_model
 from flipproof.progress import note
 from flipproof.report.templates import rendered
 from flipproof.studies import fitting
 from flipproof.studies.candidate import Candidate, compared_defences, named_candidate
 from flipproof.studies.experiment import Experiment, ladder_of
 from flipproof.studies.threat import Threat
-from flipproof.studies.trial import Trial
-from flipproof.studies.tuning import training_command, typed_command
+from flipproof.studies.tuning import typed_command
 
 _ESTIMATOR, _SUMMARY = "estimator.json", "protect.json"  # what save and flipproof protect leave
 
@@ -394,7 +392,6 @@ def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> 
         "model": str(model),
         "run": str(folder / "run"),
         "report": str(folder / "run" / "report.html"),
-        "next": next_commands(experiment, final, load_model(str(model)).features(None)),
         "predict": f'flipproof.load("{model}").certify(graph)',
         "predict_command": f"{typed_command('predict', {'model': model})} FILE...",
     }
@@ -412,16 +409,3 @@ def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> 
         ["without a defence", share["undefended"], "not known"],
     ]
     return Protection(summary, " ".join(words.split()), table)
-
-
-def next_commands(experiment: Experiment, final: Trial, features: str | None) -> list[str]:
-    """The commands that make the same model and certificates without the search; none where options cannot say it."""
-    candidate = final.candidate
-    if any(isinstance(value, (list, tuple)) for value in candidate.arguments.values()):
-        return []
-    network = {"features": features} | ({"model": candidate.defence.name} if candidate.defence.edge_blind else {})
-    asked = {} if experiment.threat is None else candidate.known(experiment.threat.request)
-    return [
-        training_command(experiment, candidate, {**network, **final.training}, "MODEL"),
-        typed_command("certify", {"model": "MODEL", **asked, "out": "RUN"}),
-    ]

@@ -114,7 +114,7 @@ class Voting(Defence):
         if prices is not None and count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
             prices = Prices(prices.depths + depth, prices.tried, prices.ways)
         cast = np.zeros(count, dtype=np.min_scalar_type(num_classes - 1)), graph, self.groups, num_classes
-        return GroupVotes(*cast, prices, self.feature_groups).certify(depth=request.depth)
+        return GroupVotes(*cast, prices, feature_groups=self.feature_groups).certify(depth=request.depth)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> VotingTarget:
         return VotingTarget(self, classifier, graph, effort)

@@ -1,6 +1,5 @@
 """Attacks that change node labels or bits beside edges: within their limits, complete, and never within a certified region."""
 
-import itertools
 import json
 from dataclasses import replace
 
@@ -15,44 +14,12 @@ from flipproof.attacks.relaxation import Relaxation
 from flipproof.attacks.search import Space, target_of
 from flipproof.defences.changed_nodes import are_labels, with_changes
 from flipproof.defences.target import Effort
-from flipproof.graphs import pairs_of_slots
+from support.attacked import attacked_graphs, hashed
 
 LABELS = fp.Graph(4, [(0, 1), (1, 2), (2, 3)], np.eye(3)[[0, 1, 2, 0]], frozen=[(0, 1)])
 BITS = fp.Graph(4, [(0, 1), (1, 2)], np.array([[1, 0], [1, 1], [0, 0], [1, 0]]))
 GRAPHS = {"labels": LABELS, "bits": BITS}
 NAMES = ["random", "greedy", "exhaustive", "gradient"]
-
-
-def hashed(seed: int, often: int) -> object:
-    """A base classifier without structure, by edges and features; one label in ``often`` is not 0."""
-
-    def classify(graphs: list[fp.Graph]) -> list[int]:
-        texts = (f"{seed} {graph.edges.tolist()} {graph.node_features.astype(int).tolist()}" for graph in graphs)
-        return [int(int.from_bytes(text.encode()) % 1_000_003 % often == 0) for text in texts]
-
-    return classify
-
-
-def attacked(graph: fp.Graph, flips: int, changes: int) -> list[fp.Graph]:
-    """All graphs at exactly so many flips and changed labels, or bits; written a second time."""
-    features, result = graph.node_features, []
-    width = features.shape[1]
-    labels = are_labels(features)
-    units = range(graph.num_nodes if labels else features.size)
-    for chosen in itertools.combinations(units, changes):
-        for news in itertools.product(range(width) if labels else [0], repeat=changes):
-            after = features.copy()
-            for unit, new in zip(chosen, news, strict=True):
-                if labels:
-                    after[unit] = np.eye(width)[new]
-                else:
-                    after.flat[unit] = 1 - after.flat[unit]
-            if labels and (after != features).any(axis=1).sum() < changes:
-                continue
-            for slots in itertools.combinations(graph.slots.tolist(), flips):
-                pairs = pairs_of_slots(np.array(slots, dtype=np.int64), graph.num_nodes)
-                result.append(graph.replaced(node_features=after).flipped(pairs))
-    return result
 
 
 @pytest.mark.parametrize("kind", GRAPHS)
@@ -66,7 +33,7 @@ def test_exhaustive_is_brute_force(kind: str, seed: int) -> None:
             flips + beside
             for flips in range(budget + 1)
             for beside in range(changes + 1)
-            if any(label != own for label in model(attacked(graph, flips, beside)))
+            if any(label != own for label in model(attacked_graphs(graph, flips, beside)))
         ]
         assert result.success == bool(sizes)
         if sizes:

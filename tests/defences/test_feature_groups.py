@@ -1,40 +1,14 @@
 """Voting against changed node features: what sub-graphs show, and no attack within the certified region."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 
 import flipproof as fp
-from flipproof.graphs import pairs_of_slots
 from flipproof.training.batches import LabelledGraphs, SubGraphs
+from support.attacked import attacked_graphs, hashed
 
 PATH = fp.Graph(4, [(0, 1), (1, 2), (2, 3)], np.eye(3)[[0, 1, 2, 0]])
-
-
-def hashed(seed: int, often: int) -> object:
-    """A base classifier without structure, by edges and features; one label in ``often`` is not 0."""
-
-    def classify(graphs: list[fp.Graph]) -> list[int]:
-        texts = (f"{seed} {graph.topology} {graph.node_features.tolist()}" for graph in graphs)
-        return [int(int.from_bytes(text.encode()) % 1_000_003 % often == 0) for text in texts]
-
-    return classify
-
-
-def attacked(graph: fp.Graph, flips: int, changes: int) -> list[fp.Graph]:
-    """All graphs at exactly so many flips and changed labels."""
-    pairs, width = pairs_of_slots(graph.slots, graph.num_nodes), graph.node_features.shape[1]
-    result = []
-    for nodes in itertools.combinations(range(graph.num_nodes), changes):
-        for labels in itertools.product(range(width), repeat=changes):
-            features = graph.node_features.copy()
-            features[list(nodes)] = np.eye(width)[list(labels)]
-            made = graph.replaced(node_features=features)
-            sets = itertools.combinations(range(len(pairs)), flips)
-            result += [made.flipped(pairs[list(chosen)]) if flips else made for chosen in sets]
-    return result
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -48,7 +22,7 @@ def test_no_attack_within_the_certified_region_changes_the_vote(seed: int) -> No
     assert certificate.adds_radius == certificate.removes_radius == certificate.radius
     labels = {}
     for flips, changes in np.argwhere(certificate.grid[:3, :2]).tolist():
-        for graph in attacked(PATH, flips, changes):
+        for graph in attacked_graphs(PATH, flips, changes):
             key = graph.topology, graph.node_features.tobytes()
             labels[key] = voting.defence.votes(voting, graph).counts.argmax() if key not in labels else labels[key]
             assert labels[key] == certificate.label
@@ -59,10 +33,10 @@ def test_the_region_ends_where_an_attack_succeeds() -> None:
     known = set()
     full = (fp.EdgeGroups(3, key=key) for key in range(100))
     groups = next(
-        each
-        for each in full
-        if (np.bincount(each.of_graph(PATH), minlength=3) > 0).all()
-        and (np.bincount(each.of_nodes(4, 3), minlength=3) > 0).all()
+        division
+        for division in full
+        if (np.bincount(division.of_graph(PATH), minlength=3) > 0).all()
+        and (np.bincount(division.of_nodes(4, 3), minlength=3) > 0).all()
     )
 
     def by_heart(graphs: list[fp.Graph]) -> list[int]:
@@ -76,7 +50,9 @@ def test_the_region_ends_where_an_attack_succeeds() -> None:
     assert (certificate.radius, certificate.feature_radius) == (1, 1)  # two rows or columns are 6 of 9 votes
     ends = {(certificate.radius + 1, 0), (0, certificate.feature_radius + 1), (1, 1)}
     for flips, changes in ends:
-        answers = [int(voting.defence.votes(voting, graph).counts.argmax()) for graph in attacked(PATH, flips, changes)]
+        answers = [
+            int(voting.defence.votes(voting, graph).counts.argmax()) for graph in attacked_graphs(PATH, flips, changes)
+        ]
         assert 1 in answers
 
 
@@ -115,9 +91,9 @@ def test_evidence_keeps_what_it_needs() -> None:
 
 def test_one_group_is_voting_as_it_was() -> None:
     plain = fp.VotingClassifier(hashed(1, 5), 3, num_classes=2)
-    one = fp.VotingClassifier(hashed(1, 5), 3, feature_groups=1, num_classes=2)
-    assert plain.certify(PATH, depth=1).to_dict() == one.certify(PATH, depth=1).to_dict()
-    assert plain.price(PATH).digest == one.price(PATH).digest
+    single = fp.VotingClassifier(hashed(1, 5), 3, feature_groups=1, num_classes=2)
+    assert plain.certify(PATH, depth=1).to_dict() == single.certify(PATH, depth=1).to_dict()
+    assert plain.price(PATH).digest == single.price(PATH).digest
     assert plain.certify(PATH).feature_radius is None
 
 
@@ -148,8 +124,8 @@ def test_training_shows_one_feature_group_and_validation_all(renumber: bool) -> 
     parts = LabelledGraphs([PATH.replaced(label=0), PATH.replaced(label=1)], "graphs")
     batch = parts.padded(torch.arange(2))
 
-    def draws(what: str, shape: tuple[int, ...]) -> np.ndarray:
-        return np.random.default_rng(len(what)).integers(0, 2**32, shape, dtype=np.uint32)
+    def draws(purpose: str, shape: tuple[int, ...]) -> np.ndarray:
+        return np.random.default_rng(len(purpose)).integers(0, 2**32, shape, dtype=np.uint32)
 
     shown = view.own(batch, 5, draws).numpy()
     assert shown.shape == (10, 4, 3)

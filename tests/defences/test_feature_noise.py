@@ -34,7 +34,7 @@ def graph(labels: tuple[int, ...] = (0, 1, 2, 0, 1, 0), **changes: Any) -> fp.Gr
 
 def has_zeros(graphs: list[fp.Graph]) -> list[int]:
     """Class 0 if at least two nodes have label 0."""
-    return [int(one.node_features[:, 0].sum() < 2) for one in graphs]  # type: ignore[index]
+    return [int(noisy.node_features[:, 0].sum() < 2) for noisy in graphs]  # type: ignore[index]
 
 
 def smooth(feature_noise: FeatureNoise = LABELS, model: Any = has_zeros, **options: Any) -> fp.SmoothedClassifier:
@@ -63,7 +63,7 @@ def test_every_way_to_a_model_shows_the_noisy_features(noise: FeatureNoise) -> N
     wanted, shown = drawn(noise, 200), list[NDArray[Any]]()
 
     def black_box(graphs: list[fp.Graph]) -> list[int]:
-        shown.append(np.stack([one.node_features for one in graphs if one.node_features is not None]))
+        shown.append(np.stack([noisy.node_features for noisy in graphs if noisy.node_features is not None]))
         return [0] * len(graphs)
 
     smooth(noise, black_box).sample(graph(), samples=200, seed=0)
@@ -72,7 +72,7 @@ def test_every_way_to_a_model_shows_the_noisy_features(noise: FeatureNoise) -> N
         module.eval()
         smooth(noise, module).sample(graph(), samples=200, seed=0)
         seen = [batch[0] if isinstance(batch, tuple) else batch for batch in module.seen]
-        batch = next(one for one in seen if len(one) >= 200)
+        batch = next(noisy for noisy in seen if len(noisy) >= 200)
         assert np.array_equal(batch[:200].numpy(), wanted)
 
 
@@ -92,7 +92,7 @@ def test_built_in_networks_answer_as_on_whole_graphs(noise: FeatureNoise, make: 
     stream = SampleStream(graph(), EDGES, seed=4)
     copies = stream.batch(0, 300)[0].graphs()
     features = noise.stream(graph(), seed=4).shown(0, 300)[0]
-    shown = [one.replaced(node_features=rows) for one, rows in zip(copies, features, strict=True)]
+    shown = [noisy.replaced(node_features=rows) for noisy, rows in zip(copies, features, strict=True)]
     assert votes.labels.tolist() == Undefended(network).predict_all(shown)
 
 

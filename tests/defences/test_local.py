@@ -371,11 +371,11 @@ def test_two_changes(nodes):
     for seed in range(2):
         local = fp.LocalClassifier(wild(2, strength=0.05, seed=seed), trust_features=True)
         graph = random_graph(rng, nodes, labels=2)
-        one, two = (local.certify(graph, nodes=changes).node_radii for changes in (1, 2))
+        single, two = (local.certify(graph, nodes=changes).node_radii for changes in (1, 2))
         assert two.nodes == 2
         for change in NODE_CHANGES:
             radius, truth = getattr(two, change), true_radius(local, graph, change, nodes=2, labels=2)
-            assert radius <= min(truth, getattr(one, change))
+            assert radius <= min(truth, getattr(single, change))
             assert (radius < 0) == (truth < 0)
             radii.append(radius)
     assert max(radii) >= 0

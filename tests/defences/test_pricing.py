@@ -133,9 +133,9 @@ def test_altered_flips_do_not_pass_as_made_again() -> None:
     assert votes.prices is not None
     assert len(votes.prices.ways)
     for column, value in ((2, 5), (3, 5), (5, 99)):
-        found = votes.prices.ways.copy()
-        found[0, column] = value
-        prices = type(votes.prices)(votes.prices.depths, votes.prices.tried, found)
+        ways = votes.prices.ways.copy()
+        ways[0, column] = value
+        prices = type(votes.prices)(votes.prices.depths, votes.prices.tried, ways)
         altered = GroupVotes(votes.labels, votes.graph, votes.groups, 2, prices=prices)
         assert not altered.made_again()
 
@@ -161,20 +161,20 @@ def test_combinations_are_all_sets_once(items: int, chosen: int) -> None:
 
     total = comb(items, chosen)
     parts = [combinations(items, chosen, start, min(start + 4, total)) for start in range(0, total, 4)]
-    found = [tuple(row) for row in np.concatenate(parts).tolist()]
-    assert sorted(found) == list(itertools.combinations(range(items), chosen))
-    assert found == sorted(found, key=lambda row: row[::-1])
+    sets = [tuple(row) for row in np.concatenate(parts).tolist()]
+    assert sorted(sets) == list(itertools.combinations(range(items), chosen))
+    assert sets == sorted(sets, key=lambda row: row[::-1])
 
 
 class Counted:
     """A model that remembers every graph it was asked about."""
 
     def __init__(self, model: Table) -> None:
-        self.model, self.asked, self.alone = model, list[str](), 0
+        self.model, self.graphs, self.alone = model, list[str](), 0
 
     def __call__(self, graphs: list[fp.Graph]) -> list[int]:
         self.alone += len(graphs) == 1
-        self.asked += [str(graph.edges.tolist()) for graph in graphs]
+        self.graphs += [str(graph.edges.tolist()) for graph in graphs]
         return self.model(graphs)
 
 
@@ -184,7 +184,7 @@ def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups: int) -> None:
     voting = fp.VotingClassifier(model, groups, num_classes=3)
     graph = fp.Graph(8, [(0, 1), (1, 2), (2, 3), (4, 6)])
     voting.check([graph])
-    model.asked.clear()
+    model.graphs.clear()
     model.alone = 0
     voting.check = lambda graphs, request: None  # type: ignore[method-assign]
     voting.try_on = lambda graph: None  # type: ignore[method-assign]
@@ -192,9 +192,9 @@ def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups: int) -> None:
     # of the votes, and of every piece of work of up to 1,024 sets of flips, one graph is asked about again, alone
     assert 2 - (groups == 1) <= model.alone <= 1 + 2 * groups
     again = model.alone - (groups == 1)  # a single group is alone anyway
-    assert len(model.asked) == votes.calls + again
+    assert len(model.graphs) == votes.calls + again
     # sub-graphs of different groups may be the same graph, by having no edge
-    assert len(model.asked) - len(set(model.asked)) < groups * (1 + groups) + again
+    assert len(model.graphs) - len(set(model.graphs)) < groups * (1 + groups) + again
 
 
 def test_the_search_stops_when_the_radius_is_decided() -> None:
@@ -237,9 +237,9 @@ def test_large_graphs_are_asked_by_lists_of_edges_and_small_ones_by_states(
     batch = groups.flipped(graph, group, flips)
     assert (batch.states is not None) is states
     sub_graphs = [sub_graph.replaced(frozen=[]) for sub_graph in groups.sub_graphs(graph)]
-    for owner, row, found in zip(group, flips, batch.graphs(), strict=True):
+    for owner, row, shown in zip(group, flips, batch.graphs(), strict=True):
         flipped = pairs_of_slots(graph.slots[np.sort(row[row >= 0])], graph.num_nodes)
-        assert found == sub_graphs[owner].flipped(flipped)
+        assert shown == sub_graphs[owner].flipped(flipped)
 
 
 # ---- engines and kills ----
@@ -320,7 +320,7 @@ def test_what_half_precision_rounds_otherwise_in_another_batch_counts_as_said() 
     batch = voting.groups.flipped(graph, np.zeros(count, dtype=np.int64), np.arange(count)[:, None])
     alone = [batch.only(np.array([place])) for place in range(count)]
     together = np.diff(classifier.scores(batch))[:, 0]
-    apart = np.concatenate([np.diff(classifier.scores(one))[:, 0] for one in alone])
+    apart = np.concatenate([np.diff(classifier.scores(part))[:, 0] for part in alone])
     at = int(np.abs(together - apart).argmax())
     if together[at] == apart[at]:
         pytest.skip("on this processor rounding does not depend on the batch")

@@ -160,10 +160,10 @@ def test_frozen_pairs_are_never_seen_flipped() -> None:
     seen: dict[tuple[int, int], set[bool]] = {}
 
     def watch(noisy: list[fp.Graph]) -> list[int]:
-        for one in noisy:
+        for graph in noisy:
             for u in range(6):
                 for v in range(u + 1, 6):
-                    seen.setdefault((u, v), set()).add(bool(one.adjacency()[u, v]))
+                    seen.setdefault((u, v), set()).add(bool(graph.adjacency()[u, v]))
         return [0] * len(noisy)
 
     certificate = fp.SmoothedClassifier(watch, fp.EdgeNoise(keep=0.6), num_classes=2).certify(
@@ -200,7 +200,7 @@ with torch.no_grad():  # so that the classes share the votes
 exact = fp.SmoothedClassifier(lambda graphs: [g.num_edges % 3 for g in graphs], noise, num_classes=3)
 rounding = fp.SmoothedClassifier(network, noise, features="degree")
 votes = [smooth.sample(graph, samples=1500, seed=11) for smooth in (exact, rounding)]
-cast = [[found.labels.tolist(), list(found.checksums)] for found in votes]
+cast = [[part.labels.tolist(), list(part.checksums)] for part in votes]
 """
 
 
@@ -521,13 +521,13 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[fp.Graph]:
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("place", [0, _TRIED_FIRST - 1, _TRIED_FIRST, 12])
 def test_a_model_is_refused_wherever_the_graph_stands(tmp_path: Path, kind: str, workers: int, place: int) -> None:
-    make, asked = DEFENCES[kind]
+    make, question = DEFENCES[kind]
     graphs = [*GRAPHS[:place], ODD, *GRAPHS[place:]]
     engine: Any = ThisProcess() if workers == 1 else Processes(workers)
     with pytest.raises(InputError, match="the model must be a function of the noisy graph alone"):
-        make(minds_company).certify_all(graphs, engine=engine, **asked)
+        make(minds_company).certify_all(graphs, engine=engine, **question)
     with pytest.raises(InputError, match="the model must be a function of the noisy graph alone"):
-        fp.certify_run(make(minds_company), graphs, out=tmp_path / "run", engine=engine, **asked)
+        fp.certify_run(make(minds_company), graphs, out=tmp_path / "run", engine=engine, **question)
     assert not (tmp_path / "run" / "certificates.parquet").exists()
     if place >= _TRIED_FIRST:
         with Store(tmp_path / "run" / "evidence.sqlite", write=False) as store:
@@ -538,21 +538,21 @@ def test_a_model_is_refused_wherever_the_graph_stands(tmp_path: Path, kind: str,
 
 @pytest.mark.parametrize("kind", DEFENCES)
 def test_every_graph_is_tried_once(kind: str, tried: list[fp.Graph]) -> None:
-    make, asked = DEFENCES[kind]
+    make, question = DEFENCES[kind]
     graphs = [*GRAPHS, *GRAPHS[:3], ODD]
     defence = make(parity)
-    wanted = defence.certify_all(graphs, **asked)
+    wanted = defence.certify_all(graphs, **question)
     assert len(tried) == len({graph.topology for graph in tried}) == len(GRAPHS) + 1
-    assert defence.certify_all(graphs, engine=Processes(2), **asked) == wanted
+    assert defence.certify_all(graphs, engine=Processes(2), **question) == wanted
 
 
 def test_what_is_finished_is_not_tried_again(tmp_path: Path, tried: list[fp.Graph]) -> None:
-    make, asked = DEFENCES["voting"]
-    fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **asked)
+    make, question = DEFENCES["voting"]
+    fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **question)
     tried.clear()
     with Store(tmp_path / "run" / "evidence.sqlite", write=True) as store:
         store.drop(10)
-    fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **asked)
+    fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **question)
     assert tried == [*GRAPHS[:_TRIED_FIRST], GRAPHS[10]]
 
 

@@ -101,22 +101,16 @@ def test_attacks_succeed_beyond_the_radius_and_never_within(name: str) -> None:
     network, test = trained(3)
     voting = fp.VotingClassifier(network, 3, features="degree")
     attack, certificates = fp.attacks.by_name(name), voting.certify_all(test[:6])
-    found = 0
+    successes = 0
     for graph, certificate in zip(test[:6], certificates, strict=True):
         result = attack(voting, graph, budget=4, max_calls=1500)
         assert result.label == certificate.label
         assert result.alpha == 0
         if result.success:
-            found += 1
+            successes += 1
             assert voting.predict(result.graph) != certificate.label
             assert len(result.flips) > certificate.radius
-    assert found >= 1
-
-
-def test_a_voting_classifier_knows_its_own_classes() -> None:
-    voting = fp.VotingClassifier(lambda graphs: [0] * len(graphs), 3, num_classes=2)
-    with pytest.raises(fp.InputError, match="a VotingClassifier has its own num_classes"):
-        fp.attacks.greedy(voting, SIX, budget=1, num_classes=2)
+    assert successes >= 1
 
 
 # ---- training ---------------------------------------------------------------------------------------------------------

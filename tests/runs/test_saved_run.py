@@ -224,8 +224,8 @@ def test_whatever_is_altered_is_told_of(name: str, tmp_path: Path) -> None:
         "a row too many": [*rows, {**rows[0], "graph": 9}],
         "another order": rows[::-1],
     }
-    for what, changed_rows in tables.items():
+    for change, changed_rows in tables.items():
         parquet.write_table(pyarrow.Table.from_pylist(changed_rows, schema=schema), folder / TABLE_FILE)
-        assert told(folder), what
+        assert told(folder), change
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), folder / TABLE_FILE)
     assert problems_of_run(folder) == []

@@ -1,5 +1,6 @@
 """Models and exact smoothed classifiers to attack, for the tests of attacks."""
 
+import itertools
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 import flipproof as fp
 from flipproof.classifiers import Classifier
+from flipproof.defences.changed_nodes import are_labels
+from flipproof.graphs import pairs_of_slots
 from flipproof.noise import NoisyBatch
 from support.cube import Cube
 
@@ -76,3 +79,35 @@ class PygNetwork(torch.nn.Module):
             x = torch.tanh(layer(x, edge_index))
         logits: torch.Tensor = self.head(global_mean_pool(x, batch))
         return logits
+
+
+def hashed(seed: int, often: int) -> Any:
+    """A base classifier without structure, by edges and features; one label in ``often`` is not 0."""
+
+    def classify(graphs: list[fp.Graph]) -> list[int]:
+        texts = (f"{seed} {graph.edges.tolist()} {graph.node_features.astype(int).tolist()}" for graph in graphs)
+        return [int(int.from_bytes(text.encode()) % 1_000_003 % often == 0) for text in texts]
+
+    return classify
+
+
+def attacked_graphs(graph: fp.Graph, flips: int, changes: int) -> list[fp.Graph]:
+    """All graphs at exactly so many flips and changed labels, or bits; written a second time."""
+    features, result = graph.node_features, []
+    width = features.shape[1]
+    labels = are_labels(features)
+    units = range(graph.num_nodes if labels else features.size)
+    for chosen in itertools.combinations(units, changes):
+        for news in itertools.product(range(width) if labels else [0], repeat=changes):
+            after = features.copy()
+            for unit, new in zip(chosen, news, strict=True):
+                if labels:
+                    after[unit] = np.eye(width)[new]
+                else:
+                    after.flat[unit] = 1 - after.flat[unit]
+            if labels and (after != features).any(axis=1).sum() < changes:
+                continue
+            for slots in itertools.combinations(graph.slots.tolist(), flips):
+                pairs = pairs_of_slots(np.array(slots, dtype=np.int64), graph.num_nodes)
+                result.append(graph.replaced(node_features=after).flipped(pairs))
+    return result

@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import flipproof as fp
-from flipproof.attacks.search import AttackResult
+from flipproof.attacks import AttackResult
 from flipproof.certificates.metrics import Curve, right_radii
 from flipproof.defences.baselines import Undefended
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flipproof as fp
+from flipproof.attacks.attack_space import Space
 from flipproof.attacks.relaxation import Relaxation
-from flipproof.attacks.search import Space, minimal, target_of
+from flipproof.attacks.search import minimal, target_of
 from flipproof.defences.target import Effort
 from support.attacked import PygNetwork, trained
 from support.graphs import graphs

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flipproof as fp
+from flipproof.attacks.attack_space import Space
 from flipproof.attacks.relaxation import Relaxation
-from flipproof.attacks.search import Space, target_of
+from flipproof.attacks.search import target_of
 from flipproof.defences.changed_nodes import are_labels, with_changes
 from flipproof.defences.target import Effort
 from support.attacked import attacked_graphs, hashed

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import flipproof as fp
-from flipproof.attacks.search import robust_accuracy
+from flipproof.attacks import robust_accuracy
 from flipproof.certificates.metrics import share_interval
 from flipproof.report import reading
 from flipproof.report.content import Reading, TableRun

@@ -12,7 +12,7 @@ import yaml
 
 import flipproof
 import flipproof as fp
-from flipproof.attacks.search import AttackResult
+from flipproof.attacks import AttackResult
 from flipproof.certificates.metrics import Curve
 from flipproof.defences import defence_names
 from flipproof.report import report_page as page_module

@@ -1,16 +1,15 @@
 """Attacks: the other side of the bound. A success with ``k`` flips says that no certificate can reach ``k``."""
 
+from flipproof.attacks.attack_result import AttackResult, robust_accuracy
 from flipproof.attacks.search import (
     NAMES,
     Attack,
-    AttackResult,
     by_name,
     exhaustive,
     gradient,
     greedy,
     known,
     random,
-    robust_accuracy,
     strongest,
 )
 

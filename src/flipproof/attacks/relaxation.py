@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.attacks.search import Best, Space
+from flipproof.attacks.attack_space import Space
+from flipproof.attacks.search import Best
 from flipproof.classifiers.features import Function
 from flipproof.classifiers.shortcuts import Shortcut
 from flipproof.classifiers.torch_module import DenseClassifier, MessagePassingClassifier, logit_per_class

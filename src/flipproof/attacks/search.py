@@ -1,192 +1,23 @@
-"""Attacks: what an attacker may do, the searches, taking flips back, confirmation, and the best of several."""
+"""Attacks: the searches, taking flips back, confirmation, and the best of several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import combinations, islice, product
-from math import comb
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates.metrics import shares
-from flipproof.checks import checked_count, checked_seed
+from flipproof.attacks.attack_result import AttackResult, width_of
+from flipproof.attacks.attack_space import Space
+from flipproof.checks import checked_seed
 from flipproof.defences.baselines import Undefended
-from flipproof.defences.changed_nodes import changeable, with_changes
+from flipproof.defences.changed_nodes import with_changes
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.defences.target import Effort, Outcome, Target
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots, slots_of_pairs
-
-
-@dataclass(frozen=True)
-class AttackResult:
-    """The smallest attack that was found on one graph; if none succeeded, the one that came nearest.
-
-    A success says that no certificate of the same classifier and label can reach ``size`` flips.
-    """
-
-    attack: str
-    graph: Graph = field(repr=False)  # after the attack
-    flips: tuple[tuple[int, int], ...]  # node pairs, each once, u < v, sorted
-    label: int  # the class that the classifier was to leave
-    success: bool  # whether it did
-    confirmed: (
-        bool | None
-    )  # on a second look, with fresh noise where the defence samples; None if there was nothing to confirm
-    alpha: float  # probability with which a false success is confirmed; 0 where nothing is sampled
-    budget: int
-    margin_before: float  # lead of the label over its strongest rival, in logits or in shares of votes
-    margin_after: float
-    model_calls: int  # graphs that the model was asked about
-    changes: tuple[tuple[int, int], ...] = ()  # nodes and their new labels, or nodes and the bits that flip, sorted
-
-    @property
-    def size(self) -> int:
-        """The number of flips; changes of node features come on top."""
-        return len(self.flips)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values only, ready for JSON; the attacked graph is the clean one after ``flips`` and ``changes``."""
-        pairs = {name: [list(pair) for pair in getattr(self, name)] for name in ("flips", "changes")}
-        rest = {name: value for name, value in vars(self).items() if name not in ("attack", "graph", *pairs)}
-        return {"attack": self.attack, **pairs, "size": self.size, **rest}
-
-    @classmethod
-    def from_dict(cls, graph: Graph, values: Mapping[str, Any]) -> AttackResult:
-        """What :meth:`to_dict` gave as ``values``, with the clean ``graph``."""
-        flips, changes = (tuple((int(u), int(v)) for u, v in values.get(name, ())) for name in ("flips", "changes"))
-        rest = {key: value for key, value in values.items() if key not in ("flips", "changes", "size")}
-        entries = np.array([node * _width(graph) + column for node, column in changes], dtype=np.int64)
-        return cls(graph=with_changes(graph, entries).flipped(flips), flips=flips, changes=changes, **rest)
-
-
-def _width(graph: Graph) -> int:
-    return 1 if graph.node_features is None else graph.node_features.shape[1]
-
-
-def robust_accuracy(
-    results: Sequence[AttackResult], labels: ArrayLike, radii: Iterable[int] = range(6)
-) -> NDArray[np.float64]:
-    """Share of graphs that are still right after the attacks of at most ``r`` flips that were found, for each ``r`` in ``radii``.
-
-    An upper bound on the accuracy under the worst attack: a better search can only lower it. There is one label per result, and
-    a graph counts as wrong if the attacked label is not this one (the answer was wrong before any attack).
-    """
-    truth = np.asarray(labels)
-    if truth.shape != (len(results),) or not len(results):
-        raise InputError(
-            f"labels must be one per result, [{len(results)}], at least one; got shape {truth.shape} "
-            "(pass [graph.label for graph in graphs])"
-        )
-    withstood = np.array([result.size - 1 if result.success else np.iinfo(np.int64).max for result in results])
-    return shares(np.where(np.array([result.label for result in results]) == truth, withstood, -1), radii)
-
-
-_MOST_CANDIDATES = 20_000  # single steps tried at once; of more, a random part
-_MOST_AT_NODE = 64  # the same of a node; half of them take edges or bits away
-_MOST_SLOTS = 2**25  # of a graph whose nodes are attacked: positions are numbers of node pairs
-
-
-def _neighbourhood(graph: Graph) -> IntArray:
-    """The node that is meant, and its neighbours."""
-    assert graph.node is not None
-    return np.unique(np.append(graph.edges[(graph.edges == graph.node).any(axis=1)], graph.node))
-
-
-def _places_at(nodes: IntArray, graph: Graph) -> IntArray:
-    """Places among the slots of all pairs at these nodes, ascending."""
-    if graph.num_slots > _MOST_SLOTS:
-        raise InputError(
-            f"attacks on nodes need a graph of at most {_MOST_SLOTS:,} node pairs; got {graph.num_slots:,} (attack in a "
-            "smaller graph)"
-        )
-    pairs = np.stack([np.repeat(nodes, graph.num_nodes), np.tile(np.arange(graph.num_nodes), len(nodes))], axis=1)
-    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
-    slots = np.setdiff1d(slots_of_pairs(pairs, graph.num_nodes), graph.frozen_slots)
-    return np.searchsorted(graph.slots, slots)
-
-
-class Space:
-    """The flips and changes that an attacker may make on a graph, as positions (see :mod:`flipproof.defences.target`).
-
-    Of a graph with a node that is meant, those at the node or a neighbour of it: others rarely count.
-
-    A set has at most ``budget`` of the ``slots`` and ``changes`` of the ``entries`` of node features, of which the labels of one
-    node exclude each other. Frozen pairs of the graph are never touched.
-    """
-
-    def __init__(self, graph: Graph, budget: int, *, adds: bool = True, removes: bool = True, changes: int = 0) -> None:
-        if not (adds or removes):
-            raise InputError("an attacker must be allowed to add or to remove edges; got adds=False, removes=False")
-        near = None if graph.node is None else _neighbourhood(graph)
-        places = np.arange(graph.num_slots) if near is None else _places_at(near, graph)
-        self.slots: IntArray = places[np.where(graph.slot_states[places], removes, adds)]
-        self.budget = min(checked_count(budget, "budget", 0, "for instance 5"), len(self.slots))
-        cells = changeable(graph) if checked_count(changes, "changes", 0, "for instance 1") else np.zeros((0, 1))
-        self._first, self._width = graph.num_slots, 1 if cells.all() else cells.shape[1]
-        if near is not None and changes:
-            cells = np.where(np.isin(np.arange(len(cells)), near)[:, None], cells, False)
-        self.entries: IntArray = np.flatnonzero(cells) + self._first
-        self._graph = graph
-        self.columns: IntArray = np.concatenate([self.slots, self.entries])
-        self.changes = min(changes, len(np.unique(self._units(self.entries))))
-        self.size = self.budget + self.changes
-
-    def _units(self, positions: IntArray) -> IntArray:
-        """What each position changes: a pair, a bit, or the label of a node."""
-        entries = positions - self._first
-        return np.where(entries < 0, positions, self._first + entries // self._width)
-
-    def first_fitting(self, order: IntArray) -> IntArray:
-        """The first of these positions that fit into a set, in their order."""
-        if self.changes:
-            order = order[np.sort(np.unique(self._units(order), return_index=True)[1])]
-        entry = order >= self._first
-        rank, most = np.where(entry, entry.cumsum(), (~entry).cumsum()), np.where(entry, self.changes, self.budget)
-        return order[rank <= most]
-
-    def sets(self, size: int) -> Iterator[tuple[int, ...]]:
-        """All sets of this size."""
-        for changes in range(max(0, size - self.budget), min(size, self.changes) + 1):
-            parts = combinations(self.slots.tolist(), size - changes), combinations(self.entries.tolist(), changes)
-            for flips, entries in product(*parts):
-                if len(np.unique(self._units(np.array(entries, dtype=np.int64)))) == changes:
-                    yield flips + entries
-
-    @property
-    def count(self) -> int:
-        """The number of sets with at least one member, or more."""
-        sizes = product(range(self.budget + 1), range(self.changes + 1))
-        return sum(comb(len(self.slots), flips) * comb(len(self.entries), changes) for flips, changes in sizes) - 1
-
-    def extensions(self, flips: IntArray, rng: np.random.Generator, *, limit: int | None = None) -> IntArray:
-        """All sets with one member more than this one ``[d]``, ``[K, d + 1]``. Of more than ``limit``, a random part."""
-        most = _MOST_CANDIDATES if self._graph.node is None else _MOST_AT_NODE
-        most = most if limit is None else min(most, limit)
-        changes = int((flips >= self._first).sum())
-        rooms = (self.slots, self.budget - len(flips) + changes), (self.entries, self.changes - changes)
-        further = np.concatenate([self.slots[:0], *(positions for positions, room in rooms if room > 0)])
-        further = further[~np.isin(self._units(further), self._units(flips))]
-        taken_away = further[:0]
-        if len(further) > most and self._graph.node is not None:
-            taken_away = rng.permutation(further[self._there(further)])[: most // 2]
-            further = np.setdiff1d(further, taken_away)
-        if len(further) + len(taken_away) > most:
-            further = np.append(taken_away, rng.choice(further, most - len(taken_away), replace=False))
-        return np.column_stack([np.tile(flips, (len(further), 1)), further])
-
-    def _there(self, positions: IntArray) -> NDArray[np.bool_]:
-        """Whether positions hold an edge, or a 1."""
-        entries, features = positions - self._first, self._graph.node_features
-        there = self._graph.slot_states[np.minimum(positions, self._first - 1)]
-        return there if features is None else np.where(entries < 0, there, features.ravel()[np.maximum(entries, 0)] > 0)
-
-    def draws(self, count: int, size: int, rng: np.random.Generator) -> IntArray:
-        sets = [self.first_fitting(rng.permutation(self.columns))[:size] for _ in range(count)]
-        return np.array(sets, dtype=np.int64).reshape(count, size)
+from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
 
 
 @dataclass(frozen=True)
@@ -278,7 +109,7 @@ def run(name: str, search: Search, target: Target, space: Space, budget: int, se
         margin_before=clean.margin,
         margin_after=best.margin if margin is None else margin,
         model_calls=target.calls,
-        changes=tuple(divmod(entry, _width(graph)) for entry in entries.tolist()),
+        changes=tuple(divmod(entry, width_of(graph)) for entry in entries.tolist()),
     )
 
 

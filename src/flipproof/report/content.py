@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.attacks.search import AttackResult
+from flipproof.attacks import AttackResult
 from flipproof.certificates.certificate import Certificate, WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
 from flipproof.datasets.dataset import UNNAMED

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flipproof.attacks.search import AttackResult
+from flipproof.attacks import AttackResult
 from flipproof.certificates.certificate import WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph

@@ -12,6 +12,7 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 import flipproof as fp
 from flipproof.classifiers.torch_module import convention_of
 from flipproof.defences.defence import DefendedClassifier
+from support.learnable import Blind
 
 NOISE = fp.EdgeNoise(keep=0.9)
 
@@ -125,6 +126,6 @@ def test_training_and_defences_have_the_same_default_features(own: bool) -> None
 
 
 def test_an_edge_blind_model_does_not_fall_back_on_degrees() -> None:
-    blind = fp.models.EdgeBlind(fp.models.GIN(in_features=1, num_classes=2, seed=0)).eval()
+    blind = Blind(fp.models.GIN(in_features=1, num_classes=2, seed=0)).eval()
     with pytest.raises(fp.InputError, match="the graph has none"):
         fp.EdgeBlindClassifier(blind).certify(fp.Graph(5, [(0, 1)]))

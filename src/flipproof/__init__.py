@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from flipproof.studies.estimator import load as load
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
-    from flipproof.training import train_certified as train_certified
     from flipproof.training import train_nodes as train_nodes
     from flipproof.training import train_voting as train_voting
     from flipproof.training.edge_flip import EdgeFlip as EdgeFlip
@@ -68,7 +67,7 @@ _HOMES = {
     "runs.saved_run": ["SavedRun", "certify_run", "load_run"],
     "runs.table": ["to_dataframe"],
     "studies.estimator": ["RobustGraphClassifier", "load"],
-    "training": ["TrainingResult", "train", "train_certified", "train_nodes", "train_voting"],
+    "training": ["TrainingResult", "train", "train_nodes", "train_voting"],
     "training.edge_flip": ["EdgeFlip"],
 }
 _MODULES = {name: name for name in ("attacks", "datasets", "defences", "engines", "models")}

@@ -67,5 +67,14 @@ def checked_budget(budget: Any) -> tuple[int, int]:
     return flips, flips
 
 
+def check_classes(number: int, highest_label: int) -> None:
+    """A model must have a class for every label."""
+    if highest_label >= number:
+        raise InputError(
+            f"the model must have a class for every label; got {number} classes and label {highest_label} "
+            f"(build it with num_classes={highest_label + 1})"
+        )
+
+
 def _is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

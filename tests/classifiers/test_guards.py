@@ -26,6 +26,7 @@ from support.guarded import (
     Dense,
     Zoo,
 )
+from support.learnable import Blind
 
 
 def features_of(convention: str) -> Any:
@@ -359,7 +360,7 @@ def test_probes_are_as_different_as_graphs_can_be() -> None:
         assert all(kept <= {tuple(pair) for pair in probe.edges.tolist()} for probe in more)
 
 
-class Sees(fp.models.EdgeBlind):
+class Sees(Blind):
     """A subclass that looks at edges after all."""
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
@@ -369,7 +370,7 @@ class Sees(fp.models.EdgeBlind):
 
 @pytest.mark.parametrize("sees", [False, True])
 def test_a_model_that_claims_to_see_no_edge_is_held_to_it(sees: bool) -> None:
-    model = (Sees if sees else fp.models.EdgeBlind)(fp.models.GIN(in_features=1, num_classes=3, seed=0)).eval()
+    model = (Sees if sees else Blind)(fp.models.GIN(in_features=1, num_classes=3, seed=0)).eval()
     ring = fp.Graph(8, [(node, (node + 1) % 8) for node in range(8)])
     large = fp.Graph(200, [(node, node + 1) for node in range(199)])
     for defence in (

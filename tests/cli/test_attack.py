@@ -14,9 +14,10 @@ def save_models() -> None:
     """``clean`` and ``noisy``, in this folder."""
     gcn, _ = trained("gcn", None)
     gin, _ = trained("gin", 0.9)
-    data = {"features": "degree", "data": "topologies:160", "metadata": {"data_seed": 0, "split_seed": 0, "test": 0.4}}
-    fp.models.save(gcn, "clean", **data)
-    fp.models.save(gin, "noisy", noise=fp.EdgeNoise(keep=0.9), **data)
+    metadata = {"data": "topologies:160", "data_seed": 0, "split_seed": 0, "test": 0.4}
+    fp.models.save(gcn, "clean", features="degree", metadata=metadata)
+    defence = {"name": "smoothing", "keep": 0.9}
+    fp.models.save(gin, "noisy", features="degree", defence=defence, metadata=metadata)
 
 
 ATTACK = ["attack", "--model", "noisy", "--undefended", "clean", "--graphs", 2, "--budget", 1]

@@ -127,14 +127,15 @@ def test_training_shows_one_feature_group_and_validation_all(renumber: bool) -> 
     def draws(purpose: str, shape: tuple[int, ...]) -> np.ndarray:
         return np.random.default_rng(len(purpose)).integers(0, 2**32, shape, dtype=np.uint32)
 
-    shown = view.own(batch, 5, draws).numpy()
+    shown = view.show(batch, 5, draws).own.numpy()
     assert shown.shape == (10, 4, 3)
     assert 0 < shown.sum() < 40
     assert view.validation_copies(1) == 6
-    every = view.own(batch, 6, draws, validation=True).view(3, 2, 2, 4, 3).numpy()
+    adjacency, own, _ = view.show(batch, 6, draws, validation=True)
+    every = own.view(3, 2, 2, 4, 3).numpy()
     for number, graph in enumerate(groups.shown(PATH, 3)):
         assert (every[number] == graph.node_features).all()
-    edges = view.adjacency(batch, 6, draws, validation=True).view(3, 2, 2, 4, 4).numpy()
+    edges = adjacency.view(3, 2, 2, 4, 4).numpy()
     for number, graph in enumerate(groups.sub_graphs(PATH)):
         assert (edges[:, number] == graph.adjacency()).all()
 

@@ -23,10 +23,11 @@ from flipproof.defences.baselines import NoDefence
 from flipproof.defences.defence import _TRIED_FIRST, DefendedClassifier
 from flipproof.engines import Processes, ThisProcess
 from flipproof.errors import InputError
-from flipproof.models import GCN, GIN, EdgeBlind
+from flipproof.models import GCN, GIN
 from flipproof.noise import BLOCK
 from flipproof.runs.run_folder import Store
 from flipproof.studies.search_space import space
+from support.learnable import Blind
 
 NOISE = fp.EdgeNoise(keep=0.85)
 
@@ -398,8 +399,8 @@ def test_hooks_that_do_not_read_own_features_do_not_mind(features: str) -> None:
 # ---- edge-blind models -------------------------------------------------------------------------------------------------
 
 
-def blind(in_features: int = 2, classes: int = 3) -> EdgeBlind:
-    return EdgeBlind(GIN(in_features, classes, seed=1)).eval()
+def blind(in_features: int = 2, classes: int = 3) -> Blind:
+    return Blind(GIN(in_features, classes, seed=1)).eval()
 
 
 def labelled_nodes(n: int = 6, edges: int = 7, seed: int = 0) -> fp.Graph:

@@ -111,7 +111,7 @@ BAD_INPUT = [
     (f"{TRAIN} --features colour", "features must be one of own, degree"),
     (f"{TRAIN} --features own", "the model needs node features and the graph has none"),
     (f"{TRAIN} --features own:make", "--features must be one that a model folder can name"),
-    (f"{TRAIN} --model edge-blind --features degree", "an edge-blind model needs features that do not depend on edges"),
+    (f"{TRAIN} --model edge-blind --features degree", "features of an edge-blind model must not depend on edges"),
     ("certify --model gone --out new", "be a folder that train wrote, or package.module:factory; gone is neither"),
     ("certify --model gcn --out new", "--model gcn is a model without weights"),
     ("certify --model graphs --out new", "graphs is not a model folder"),
@@ -160,7 +160,7 @@ BAD_INPUT = [
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with good and bad data, models and runs."""
-    from flipproof import EdgeNoise, models
+    from flipproof import models
     from flipproof.datasets.sources import DataSource
 
     folder = tmp_path_factory.mktemp("user")
@@ -170,11 +170,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = DataSource(str(folder / "graphs"))
     metadata = {"features": "degree", **source.metadata(source.load())}
     network = models.GCN(in_features=1, num_classes=2, hidden=4, seed=0)
+    keep = {"name": "smoothing", "keep": 0.9}
     for name, extra in {
-        "model": {"noise": EdgeNoise(keep=0.9)},
-        "clean": {"noise": None},
+        "model": {"defence": keep},
+        "clean": {},
         "cut": {},
-        "moved": {"noise": EdgeNoise(keep=0.9), "data_sha256": "0" * 64},
+        "moved": {"defence": keep, "data_sha256": "0" * 64},
     }.items():
         models.save(network, folder / name, metadata={**metadata, **extra})
     (folder / "cut" / "weights.safetensors").write_bytes(b"half")

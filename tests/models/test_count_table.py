@@ -58,10 +58,10 @@ def test_one_kind_of_flips_only() -> None:
     """Who can only remove edges is kept from one side alone."""
     few, many = [(0, 1), (1, 2)], [(0, 1), (1, 3), (2, 4), (3, 5)]
     graphs = [fp.Graph(6, few, label=0), fp.Graph(6, many, label=1)]
-    one_sided, both = fp.models.Local(0, 2), fp.models.Local(0, 2)
-    result = fp.train_certified(one_sided, graphs * 5, budget=(0, 1), counts_only=True)
+    one_sided, both = (fp.models.Local(0, 2, counts_only=True) for _ in range(2))
+    result = fp.train(one_sided, graphs * 5, budget=(0, 1))
     assert (result.settings["budget"], int(one_sided.budget)) == ([0, 1], 1)
-    fp.train_certified(both, graphs * 5, budget=1, counts_only=True)
+    fp.train(both, graphs * 5, budget=1)
     numbers = torch.full((16,), 6), torch.arange(16), torch.ones(16).long()
     lines = [model.table(*numbers).numpy() for model in (one_sided, both)]
     assert certified(lines[0], 0, 1)[[2, 4]].all()
@@ -74,8 +74,8 @@ def test_classes_of_few_graphs_can_be_given_the_same_weight() -> None:
     few, many = fp.Graph(5, [(0, 1), (1, 2)], label=0), fp.Graph(5, [(0, 1), (1, 2)], label=1)
     graphs = [few] * 3 + [many] * 4 + [fp.Graph(5, [], label=1)] * 9
     for even in (False, True):
-        model = fp.models.Local(0, 2)
-        fp.train_certified(model, graphs, budget=1, counts_only=True, class_weights=even)
+        model = fp.models.Local(0, 2, counts_only=True)
+        fp.train(model, graphs, budget=1, class_weights=even)
         assert fp.LocalClassifier(model).predict(few) == (0 if even else 1)
 
 

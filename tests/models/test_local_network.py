@@ -6,7 +6,6 @@ import torch
 
 import flipproof as fp
 from flipproof.models import Local
-from flipproof.models.local_network import class_scores
 
 
 def batch(seed, sizes=(5, 3), features=3):
@@ -31,10 +30,6 @@ def test_the_defence_and_the_network_answer_alike(features):
         answer = local.predict(graph)
         assert answer is None or answer == int(scores.argmax())
         assert (answer is None) == (float(scores.max()) <= 0)
-
-
-def test_class_scores_are_smallest_leads():
-    assert class_scores(torch.tensor([[1.0, 2.0, -3.0]]), 3).tolist() == [[1.0, -3.0, -2.0]]
 
 
 def test_sizes_are_known_apart_only_where_graphs_recur():

@@ -25,7 +25,6 @@ CONFIGS = {
     "gat": {"name": "gat", "in_features": 1, "num_classes": 5},
     "local": {"name": "local", "in_features": 0, "num_classes": 5, "hidden": 8},
     "local, features": {"name": "local", "in_features": 7, "num_classes": 3, "hidden": 8},
-    "edge-blind": {"name": "edge-blind", "network": {"name": "gin", "in_features": 7, "num_classes": 5}},
 }
 
 
@@ -95,14 +94,13 @@ def test_logits_are_a_function_of_each_graph_alone(model):
 
 
 @torch.no_grad()
-def test_edges_matter_unless_the_network_is_blind(model):
+def test_edges_matter(model):
     x, adj, mask = _batch(model)
     x = torch.ones_like(x)
-    same = torch.equal(_logits(model, x, adj, mask), _logits(model, x, torch.zeros_like(adj), mask))
-    assert same == isinstance(model, models.EdgeBlind)
+    assert not torch.equal(_logits(model, x, adj, mask), _logits(model, x, torch.zeros_like(adj), mask))
     if isinstance(model, models.GraphNetwork):
         x, edges, batch = _as_union(x, adj, mask)
-        assert same == torch.equal(model.forward_sparse(x, edges, batch), model.forward_sparse(x, edges[:, :0], batch))
+        assert not torch.equal(model.forward_sparse(x, edges, batch), model.forward_sparse(x, edges[:, :0], batch))
 
 
 def test_every_weight_gets_a_gradient(model):
@@ -112,14 +110,13 @@ def test_every_weight_gets_a_gradient(model):
 
 @torch.no_grad()
 def test_save_and_load_give_the_same_network(model, tmp_path):
-    models.save(model, tmp_path / "deep" / "model", features=Degree(), noise=fp.EdgeNoise(keep=0.8), split_seed=7)
+    models.save(model, tmp_path / "deep" / "model", features=Degree(), metadata={"split_seed": 7})
     again = models.load(tmp_path / "deep" / "model")
     batch = _batch(model)
     assert torch.equal(_logits(model, *batch), _logits(again, *batch))
     assert not again.training
     assert again.config == model.config
     saved = models.load_metadata(tmp_path / "deep" / "model")
-    assert saved.metadata["noise"]["add_threshold"] == fp.EdgeNoise(keep=0.8).add_threshold
     assert (saved.metadata["features"], saved.metadata["split_seed"]) == ("degree", 7)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["model"]
 
@@ -158,11 +155,6 @@ def test_initial_weights_depend_on_the_seed_alone(name):
         ({"name": "gin", "in_features": True}, "in_features must be an integer"),
         ({"name": "gat", "hidden": 30}, "hidden must be a multiple of the 4 heads of gat; got 30"),
         ({"name": "sage", "clusters": 3}, "config of sage does not fit"),
-        (
-            {"name": "edge-blind", "network": {"name": "sage"}},
-            "network must be one of flipproof's networks; got PyGNet",
-        ),
-        ({"name": "edge-blind"}, "config must be a mapping with a name"),
         ({"name": "local", "in_features": -1}, "in_features must be an integer of at least 0"),
         ({"name": "local", "num_classes": 1}, "num_classes must be an integer of at least 2"),
         ({"name": "gin", "sizes": 0}, "sizes must be"),
@@ -182,7 +174,7 @@ def test_bad_configs_are_refused(config, words):
 
 @pytest.fixture
 def folder(tmp_path):
-    models.save(models.GCN(1, 3, hidden=4, seed=0), tmp_path / "model", data_seed=0)
+    models.save(models.GCN(1, 3, hidden=4, seed=0), tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -191,7 +183,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path):
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
     with pytest.raises(fp.InputError, match="exists and is not a model folder"):
         models.save(models.GCN(1, 2), tmp_path / "thesis")
-    with pytest.raises(fp.InputError, match="metadata when must be plain JSON"):
+    with pytest.raises(fp.InputError, match="metadata must be plain JSON"):
         models.save(models.GCN(1, 2), tmp_path / "model", metadata={"when": object()})
     with pytest.raises(fp.InputError, match="only flipproof's own networks"):
         models.save(torch.nn.Linear(1, 1), tmp_path / "model")
@@ -219,7 +211,6 @@ def _cut_off(folder):
         (lambda folder: _edit(folder, version=99), "version 99 of the model format"),
         (lambda folder: _edit(folder, model=models.GCN(1, 4, hidden=4).config), "do not fit its config"),
         (lambda folder: _edit(folder, model=None), "lacks the entries"),
-        (lambda folder: _edit(folder, metadata={"noise": {"add_threshold": "a"}}), "noise that cannot be read"),
     ],
 )
 def test_a_harmed_folder_is_refused_in_one_sentence(folder, harm, words):

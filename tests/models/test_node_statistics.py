@@ -97,10 +97,10 @@ def test_statistics_of_real_attributes_are_there_and_those_of_counts_are_not_twi
     ("act", "words"),
     [
         (lambda: models.NodeStatistics(2)(graphs_by_kinds(2)), "must be fitted before it is asked"),
-        (lambda: models.NodeStatistics(2).fit([]), "graphs must be labelled graphs"),
+        (lambda: models.NodeStatistics(2).fit([]), "graphs must hold at least one graph"),
         (lambda: models.NodeStatistics(2).fit([fp.Graph(2, [], label=5)]), "a class for every label; got 2 classes"),
         (lambda: fitted(graphs_by_kinds())([fp.Graph(3, [])]), "those of the training graphs, 2 columns; got 0"),
-        (lambda: fitted(graphs_by_kinds(), features="degree"), "that do not depend on edges; got degree"),
+        (lambda: fitted(graphs_by_kinds(), features="degree"), "must not depend on edges; got degree"),
     ],
 )
 def test_bad_arguments_end_in_one_sentence(act, words) -> None:  # type: ignore[no-untyped-def]

@@ -15,12 +15,13 @@ from torch_geometric.loader import DataLoader
 import flipproof as fp
 from flipproof.datasets import Dataset, topologies
 from flipproof.defences.baselines import Undefended
-from flipproof.models import GIN, EdgeBlind, Local
+from flipproof.models import GIN, Local
 from flipproof.report.reading import read_run
 from flipproof.report.report_page import report_page
 from flipproof.runs.saved_run import problems_of_run
 from flipproof.runs.table import COLUMNS, TABLE_FILE, read_table
 from support.command_line import call
+from support.learnable import Blind
 
 NOISE = fp.EdgeNoise(keep=0.8)
 
@@ -155,7 +156,7 @@ DEFENCES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "priced votes": (lambda: fp.VotingClassifier(network(), 3, features="degree"), {"depth": 1}),
     "local": (lambda: fp.LocalClassifier(Local(in_features=0, num_classes=2, seed=0).eval()), {"per_node": 2}),
-    "edge-blind": (lambda: fp.EdgeBlindClassifier(EdgeBlind(network()).eval(), features="constant"), {}),
+    "edge-blind": (lambda: fp.EdgeBlindClassifier(Blind(network()).eval(), features="constant"), {}),
 }
 
 

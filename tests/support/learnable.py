@@ -43,6 +43,19 @@ class Recorder(nn.Module):
         return self.weight.expand(len(x), 2)
 
 
+class Blind(nn.Module):
+    """A network that is shown no edges."""
+
+    edge_blind = True
+
+    def __init__(self, network):
+        super().__init__()
+        self.network, self.num_classes = network, network.num_classes
+
+    def forward(self, x, adj, mask):
+        return self.network(x, torch.zeros_like(adj), mask)
+
+
 class WithDropout(nn.Module):
     def __init__(self, seed=0):
         super().__init__()

@@ -7,7 +7,6 @@ import torch
 
 import flipproof as fp
 from flipproof import models
-from flipproof.training import finished_epochs
 from support.learnable import WithDropout, dense_or_not, weights_of
 
 THOROUGH = {"copies": 2, "average": 0.9, "class_weights": True, "noise": fp.EdgeNoise(keep=0.8)}
@@ -20,6 +19,10 @@ def after_every_epoch(monkeypatch):
 
 class _Stop(Exception):
     pass
+
+
+def finished_epochs(path):
+    return len(torch.load(path, weights_only=True)["history"])
 
 
 def _train_with_checkpoint(path, *, stop=None, **options):

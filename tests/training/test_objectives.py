@@ -7,7 +7,7 @@ import torch
 
 import flipproof as fp
 from flipproof import models
-from support.learnable import PygMean, Recorder, padded
+from support.learnable import Recorder, padded
 
 
 def test_class_weights_make_a_rare_class_count_as_much():
@@ -72,14 +72,6 @@ def test_an_attack_flips_the_pairs_that_hurt_the_averaged_answer_in_every_copy()
     assert torch.equal(flips, flips[:1].expand(5, 8))  # the same flips in every copy: on the graph, before the noise
     assert set(flips[0].tolist()) == {0.0, 1.0, 2.0}  # a random number of them
     assert changed[:, :, 3:].sum() == 0  # only pairs that the answer depends on
-
-
-def test_an_attack_without_slopes_takes_random_pairs():
-    graphs = [fp.Graph(6, [(3, 4), (4, 5)], label=label) for label in (0, 1)] * 4
-    result = fp.train(
-        PygMean(), graphs, noise=fp.EdgeNoise(keep=0.9), objective="attacked", copies=3, epochs=2, features="degree"
-    )
-    assert result.epochs == 2
 
 
 def test_votes_settle_what_the_cross_entropy_leaves_open():

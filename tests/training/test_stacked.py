@@ -1,4 +1,4 @@
-"""Networks that are trained together: each as if it were alone, attacked where it is weak, and no slower than promised."""
+"""Networks that are trained together: each as if it were alone, and quickly."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ import pytest
 import torch
 
 from flipproof import EdgeNoise, InputError
-from flipproof.classifiers.features import Degree
 from flipproof.datasets import topologies
 from flipproof.models import GCN, GIN
-from flipproof.training.batches import LabelledGraphs, Noisy
-from flipproof.training.classification import averaged_loss
-from flipproof.training.loop import Hyperparameters
-from flipproof.training.stacked import Soap, _Stack, standardise_inputs, train_stack
+from flipproof.training.batches import LabelledGraphs
+from flipproof.training.stacked import Soap, standardise_inputs, train_stack
 
 GRAPHS = topologies(24, seed=5)
 NOISE = EdgeNoise(keep=0.9)
@@ -25,36 +22,20 @@ def fresh(kind: type[Any], seed: int) -> Any:
     return kind(**shape, seed=seed) if kind is GCN else kind(**shape, noise=NOISE, sizes=16, seed=seed)
 
 
-def stack_of(networks: list[Any], objective: str) -> _Stack:
-    chosen = Hyperparameters(epochs=1, copies=2, objective=objective)
-    return _Stack(networks, LabelledGraphs(GRAPHS, "graphs"), Noisy(NOISE), Degree(), 2, chosen)
-
-
 @pytest.mark.parametrize("kind", [GCN, GIN])
 @pytest.mark.parametrize("objective", ["samples", "majority", "attacked", "attacked-votes"])
 def test_a_network_learns_in_a_stack_what_it_learns_alone(kind: type[Any], objective: str) -> None:
-    """Its gradients are the same: weights after many steps are not, since the optimiser amplifies rounding."""
-    stacks = [stack_of([fresh(kind, seed) for seed in seeds], objective) for seeds in ((0, 1, 2), (1,))]
-    together, alone = (torch.autograd.grad(s.loss(torch.arange(12), 3), list(s.weights.values())) for s in stacks)
-    for name, many, single in zip(stacks[0].weights, together, alone, strict=True):
-        assert torch.allclose(many[1], single[0], atol=1e-4, rtol=1e-3), name
-        assert not torch.allclose(many[0], single[0], atol=1e-4, rtol=1e-3) or name.endswith("epsilon"), name
-
-
-def test_the_attack_raises_the_loss_of_every_network() -> None:
-    networks = [fresh(GIN, seed) for seed in range(2)]
-    train_stack(networks, GRAPHS, noise=NOISE, epochs=60, batch_size=8, learning_rate=0.01, copies=2)
-    stack = stack_of(networks, "attacked")
-    batch = stack.graphs.padded(torch.arange(24))
-    draws = lambda what, shape: torch.full(shape, 2**32 - 1, dtype=torch.int64).numpy().astype("uint32")  # noqa: E731
-    copies = stack.view.adjacency(batch, 2, draws)
-    attacked = stack._attacked(batch, copies, draws)
-    assert attacked.shape == (2, *copies.shape)
-    assert torch.equal(
-        (attacked - copies).abs().sum(dim=(2, 3)), torch.full((2, 48), 4.0)
-    )  # two pairs, each in both directions
-    for before, after in zip(stack._logits(batch, copies), stack._logits(batch, attacked), strict=True):
-        assert averaged_loss(after, batch.labels).mean() > 1.1 * averaged_loss(before, batch.labels).mean()
+    """In few steps: the optimiser amplifies rounding."""
+    stacks = [[fresh(kind, seed) for seed in seeds] for seeds in ((0, 1, 2), (1,))]
+    for networks in stacks:
+        options = {"epochs": 2, "batch_size": 12, "copies": 2, "objective": objective, "average": 0.0}
+        told = train_stack(networks, GRAPHS, noise=NOISE, flips=1, **options)
+        assert (told["networks"], told.get("flips", 0)) == (len(networks), int("attacked" in objective))
+    for weight, alone, before in zip(
+        *(n.parameters() for n in (stacks[0][1], stacks[1][0], fresh(kind, 1))), strict=True
+    ):
+        torch.testing.assert_close(weight, alone, rtol=1e-4, atol=1e-5)
+        assert not torch.equal(weight, before)
 
 
 def test_the_optimiser_is_quick_where_directions_differ_in_scale() -> None:

@@ -230,6 +230,17 @@ _BY_NAME: dict[str, Callable[[], NodeFeatures]] = {
 }
 
 
+def edge_free(features: Any, reader: str) -> NodeFeatures:
+    """The hook that a user means, for a reader that must not see edges."""
+    hook = as_features(features)
+    if hook.reads_edges:
+        raise InputError(
+            f"features of {reader} must not depend on edges; got {hook.spec or 'a function'} (pass None for the graphs' own, "
+            'or "constant")'
+        )
+    return hook
+
+
 def as_features(value: Any) -> NodeFeatures:
     """The hook that a user means: ``None``, a name, a function, a PyG transform, or several in a list.
 

@@ -28,7 +28,7 @@ from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.graphs import whole_graphs
 from flipproof.models.loading import load_features
-from flipproof.progress import note, progress
+from flipproof.progress import note
 from flipproof.report.templates import rendered
 from flipproof.report.wording import setting_words
 from flipproof.studies.search_space import Space, default_features, fit_edge_blind, spaces, undefended
@@ -47,8 +47,7 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
     out: Path = option("Folder for the model; run the same command again to continue.")
     model: str = option(
         "gcn, gin, graphsage, gat, local; edge-blind, the line to beat: the best of a random forest, a perceptron and the most "
-        "frequent class, on what does not depend on edges (edge-blind:gin blinds a network instead). By default the one that "
-        "the defence needs, or gin.",
+        "frequent class, on what does not depend on edges. By default the one that the defence needs, or gin.",
         "",
     )
     defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
@@ -138,7 +137,7 @@ def train(options: TrainOptions) -> Result:
 
 def _plan(options: TrainOptions) -> _Plan:
     """What the options ask for: a model says its defence, and a defence its model."""
-    name, values, kind = options.defence, options.defence_values, options.model.partition(":")[0]
+    name, values, kind = options.defence, options.defence_values, options.model
     known_spaces = spaces(options.task)
     home = next((known for known in known_spaces if kind == (known.network if known.trains else known.name)), None)
     if name is None and home is not None and (home.edge_blind or not values):
@@ -157,29 +156,21 @@ def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Pla
     from flipproof import training
 
     network = _network(options, plan, hook, parts.train)
-    finished = training.finished_epochs(options.checkpoint)
     arguments: dict[str, Any] = {
         "features": hook,
         **{**options.training, **plan.arguments, **options.typed_training},
         "validation": parts.validation if len(parts.validation) else None,
         "seed": options.seed,
         "checkpoint": options.checkpoint,
+        "progress": not options.silent,
     }
     at_once = bool(arguments.get("counts_only"))
     if at_once:
         note("learning numbers of nodes and edges: a moment, without epochs", quiet=options.silent)
-    quiet = options.silent or at_once
-    with progress("training", options.epochs, unit="epochs", quiet=quiet, done=finished) as advance:
-
-        def watch(done: int, of: int) -> None:
-            if done == finished + 1 > 1:  # the checkpoint was this training's
-                note(f"continuing {options.checkpoint}: {finished} of {of} epochs were done", quiet=options.silent)
-            advance(1)
-
-        if options.task == "nodes":
-            result = _on_nodes(network, parts, arguments | {"progress": watch})
-        else:
-            result = training.train_for(network, parts.train, **arguments, progress=watch)
+    if options.task == "nodes":
+        result = _on_nodes(network, parts, arguments)
+    else:
+        result = training.train_for(network, parts.train, **arguments)
     told: dict[str, Any] = {"epochs": result.epochs, "best_epoch": result.best_epoch}
     if at_once:
         told = {"chosen": "by numbers of nodes and edges"}
@@ -234,12 +225,12 @@ def _refuse_early(options: TrainOptions, plan: _Plan) -> None:
 def _network(options: TrainOptions, plan: _Plan, hook: NodeFeatures, graphs: Dataset) -> NamedNetwork:
     from flipproof import models
 
-    kind, colon, blinded = plan.model.partition(":")
-    name, blinds = blinded or kind, bool(colon) and plan.home.edge_blind
-    if name not in models.NAMES or (colon and not blinds) or (blinds and name == kind):
+    name = plan.model
+    if name not in models.NAMES:
+        fitted = (known.name for known in spaces() if not known.trains)
         raise InputError(
-            f"--model must be one of {', '.join(models.NAMES)} (edge-blind:gin to blind a network); got "
-            f"{plan.model!r} (train a network of your own in Python, and certify it with --model package.module:factory)"
+            f"--model must be one of {', '.join([*models.NAMES, *fitted])}; got {name!r} (train a network of your own in "
+            "Python, and certify it with --model package.module:factory)"
         )
     # a constant says nothing beside the number of nodes, which a network made for its defence knows
     width = 0 if hook.spec == "constant" and plan.home.network == name else int(hook.of(graphs[0]).shape[1])
@@ -248,4 +239,4 @@ def _network(options: TrainOptions, plan: _Plan, hook: NodeFeatures, graphs: Dat
     if options.corrected:
         noise = plan.arguments["noise"]
         config["noise"] = [noise.p_add, noise.p_remove]
-    return models.build({"name": kind, "network": config} if blinds else config, seed=options.seed)
+    return models.build(config, seed=options.seed)

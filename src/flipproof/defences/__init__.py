@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
-from flipproof.noise import EdgeNoise
 
 if TYPE_CHECKING:
     from flipproof.defences.defence import Defence
@@ -63,12 +62,7 @@ def defence_from(description: Mapping[str, Any]) -> Defence:
 
 def trained_defence(metadata: Mapping[str, Any]) -> Defence | None:
     """The defence that a model folder says its model was trained for; ``None`` if it says nothing."""
-    described, noise, groups = (metadata.get(key) for key in ("defence", "noise", "groups"))
-    if noise is not None:  # models.save(model, folder, noise=...)
-        law = EdgeNoise.from_thresholds(noise["add_threshold"], noise["remove_threshold"])
-        described = {"name": "smoothing", "add": law.p_add, "remove": law.p_remove}
-    elif groups is not None:
-        described = {"name": "voting", "groups": groups}
+    described = metadata.get("defence")
     if isinstance(described, Mapping) and described.get("name") in _HOMES:
         return defence_from(described)
     return None

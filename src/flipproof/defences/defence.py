@@ -198,11 +198,10 @@ class DefendedClassifier:
             feature_noise=feature_noise_of(defence),
         )
         hook = self.features
-        if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
-            raise InputError(
-                f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
-                '(None for the graph\'s own, or "constant")'
-            )
+        if (defence.edge_blind or self.classifier.edge_blind) and hook is not None:
+            from flipproof.classifiers.features import edge_free
+
+            edge_free(hook, "an edge-blind model")
         if feature_noise_of(defence) is not None and not self.classifier.reads_own_features:
             raise InputError(
                 f"feature_noise changes the graph's own node features, which the model does not see; got features="

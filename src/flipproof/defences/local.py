@@ -87,17 +87,11 @@ class Local(Defence):
         return sum(self.budget) if isinstance(self.budget, tuple) else self.budget or 0
 
     def features(self, model: Any, features: Any) -> Any:
-        from flipproof.classifiers.features import as_features
+        from flipproof.classifiers.features import edge_free
 
         _checked_network(model, self)
         # the default of other defences falls back on degrees
-        hook = as_features((features or "own") if model.in_features else "constant")
-        if hook.reads_edges:
-            raise InputError(
-                f"features of a local network must not depend on edges; got {hook.spec or hook} (it counts "
-                'neighbours itself: None for the graph\'s own features, or "constant")'
-            )
-        return hook
+        return edge_free((features or "own") if model.in_features else "constant", "a local network")
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
         model = classifier.model

@@ -412,6 +412,19 @@ def as_graphs(values: Any) -> list[Graph]:
     return graphs
 
 
+def labelled_graphs(values: Any, argument: str) -> list[Graph]:
+    """At least one graph, each with a label; ``argument`` names them in messages."""
+    graphs = as_graphs(values)
+    if not graphs:
+        raise InputError(f"{argument} must hold at least one graph; got none (pass the training part of a split)")
+    unlabelled = next((index for index, graph in enumerate(graphs) if graph.label is None), None)
+    if unlabelled is not None:
+        raise InputError(
+            f"{argument} must be labelled; graph {unlabelled} has no label (build it with label=0, 1, 2, ...)"
+        )
+    return graphs
+
+
 def _holds_graphs(values: Sequence[Any]) -> bool:
     return any(isinstance(part, Graph) or hasattr(part, "edge_index") for part in values[:1])
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flipproof.models.loading import NAMES, SavedModel, build, from_factory, load, load_metadata, save
     from flipproof.models.local_network import Local
-    from flipproof.models.network import GCN, GIN, EdgeBlind, GraphNetwork, PyGNetwork
+    from flipproof.models.network import GCN, GIN, GraphNetwork, PyGNetwork
     from flipproof.models.node_network import NodeGCN
     from flipproof.models.node_statistics import NodeFit, NodeStatistics
 
@@ -21,7 +21,6 @@ __all__ = [
     "GCN",
     "GIN",
     "NAMES",
-    "EdgeBlind",
     "GraphNetwork",
     "Local",
     "NodeFit",
@@ -38,7 +37,7 @@ __all__ = [
 _HOMES = {
     "Local": "local_network",
     "NodeGCN": "node_network",
-    **dict.fromkeys(("GCN", "GIN", "EdgeBlind", "GraphNetwork", "PyGNetwork"), "network"),
+    **dict.fromkeys(("GCN", "GIN", "GraphNetwork", "PyGNetwork"), "network"),
     **dict.fromkeys(("NodeFit", "NodeStatistics"), "node_statistics"),
 }
 

@@ -28,7 +28,6 @@ from flipproof.classifiers import is_torch_module
 from flipproof.datasets.sources import checked_task
 from flipproof.errors import InputError
 from flipproof.files import write_folder
-from flipproof.noise import EdgeNoise
 
 if TYPE_CHECKING:
     from flipproof.models.network import NamedNetwork
@@ -37,11 +36,10 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
 _OPAQUE = (ModuleType, type, list, dict, set)
 _FORMAT, _VERSION = "flipproof model", 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
-_BLIND, _LINE = "edge-blind", "node-statistics"
 _PYG = ("graphsage", "sage", "gat")
 _CLASSES = {"gcn": "GCN", "gin": "GIN", **dict.fromkeys(_PYG, "PyGNetwork"), "local": "Local", "node-gcn": "NodeGCN"}
 
-NAMES = (*_CLASSES, _BLIND)  # that build knows
+NAMES = tuple(_CLASSES)  # that build knows
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,6 @@ def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork
     if not isinstance(config, Mapping) or not isinstance(config.get("name"), str):
         raise InputError(f"config must be a mapping with a name, one of {', '.join(NAMES)}; got {config!r}")
     name = config["name"]
-    if name == _BLIND:
-        return models.EdgeBlind(build(config.get("network", {}), seed=seed))  # type: ignore[arg-type]
     if name not in _CLASSES:
         raise InputError(f"unknown network {name!r} (flipproof has {', '.join(NAMES)})")
     arguments = {key: value for key, value in config.items() if key != "name" or name in _PYG}
@@ -129,7 +125,7 @@ def load_model(name: str, factory: Callable[..., Any] | None = None, *, task: st
                 f"--task {task} needs a model for {task}; {name} was trained for {stored} (leave --task out)"
             )
         return LoadedModel(load(path, factory), str(saved.config["name"]), saved.weights_hash, saved, stored)
-    if name in NAMES:
+    if name in (*NAMES, "edge-blind"):
         remedy = f"train it first: flipproof train --model {name} ... --out M, then --model M"
         raise InputError(f"--model {name} is a model without weights ({remedy})")
     if ":" not in name:
@@ -188,13 +184,8 @@ def save(
     folder: str | os.PathLike[str],
     *,
     factory: Callable[..., Any] | None = None,
-    noise: EdgeNoise | None = None,
-    groups: int | None = None,
     defence: Mapping[str, Any] | None = None,
     features: Any = None,
-    data: str | None = None,
-    data_seed: int | None = None,
-    split_seed: int | None = None,
     metadata: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Write a model to a folder, whole or not at all; an existing model folder is replaced.
@@ -203,15 +194,11 @@ def save(
         model: One of flipproof's own models, or with ``factory`` a network of your own, of which the weights are written.
         folder: Where to.
         factory: Makes the network of your own, and must be importable by its name: see :func:`from_factory`.
-        noise: The noise of the smoothed classifier that the model is for, stored by its exact thresholds.
-        groups: The number of groups, if the model is for a voting classifier.
-        defence: In place of both, a defence by its ``name`` with its settings, as in a run folder.
+        defence: The defence that the model is for, by its ``name`` with its settings, as in a run folder.
         features: The node features that the model takes: a hook, or its name.
-        data, data_seed, split_seed: The data that it was trained on, as for ``flipproof train``.
-        metadata: What else should be remembered, as JSON.
+        metadata: What else should be remembered, as JSON: ``data``, ``data_seed`` and ``split_seed`` are read by ``certify``.
     """
-    told = {"noise": noise, "groups": groups, "defence": defence, "features": features}
-    told |= {"data": data, "data_seed": data_seed, "split_seed": split_seed}
+    told = {"defence": defence, "features": getattr(features, "spec", features)}
     metadata = {**{name: value for name, value in told.items() if value is not None}, **metadata}
     from flipproof.models import NodeStatistics
     from flipproof.models.network import NamedNetwork
@@ -229,10 +216,13 @@ def save(
     folder = Path(folder)
     if folder.exists() and _description(folder).get("format") != _FORMAT:
         raise InputError(f"{folder} exists and is not a model folder (choose another name, or remove it)")
-    weights, plain = _packed_weights(model), {key: _plain(value, key) for key, value in metadata.items()}
+    weights = _packed_weights(model)
     description = {"format": _FORMAT, "version": _VERSION, "model": config}
-    description |= {"weights_sha256": hashlib.sha256(weights).hexdigest(), "metadata": plain}
-    text = json.dumps(description, indent=2, sort_keys=False, allow_nan=False) + "\n"
+    description |= {"weights_sha256": hashlib.sha256(weights).hexdigest(), "metadata": metadata}
+    try:
+        text = json.dumps(description, indent=2, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise InputError(f"metadata must be plain JSON: numbers, texts, lists; {error} (convert it)") from error
     write_folder(folder, {_CONFIG: text.encode(), _WEIGHTS: weights})
 
 
@@ -248,13 +238,14 @@ def load(folder: str | os.PathLike[str], factory: Callable[..., Any] | None = No
 
     folder = Path(folder)
     saved, weights = _read(folder)
-    line, classes = saved.config.get("name") == _LINE, saved.config.get("num_classes", 0)
-    if ":" in str(saved.config.get("name")):
-        sizes = {name: int(saved.config[name]) for name in ("in_features", "num_classes")}
-        made = factory or _imported(str(saved.config["name"]), "the model's factory")[0]
-        model: Any = from_factory(made, **sizes, seed=0)
+    name = str(saved.config.get("name"))
+    if ":" in name:
+        sizes = {size: int(saved.config[size]) for size in ("in_features", "num_classes")}
+        model: Any = from_factory(factory or _imported(name, "the model's factory")[0], **sizes, seed=0)
+    elif name == NodeStatistics.name:
+        model = NodeStatistics(saved.config.get("num_classes", 0))
     else:
-        model = NodeStatistics(classes) if line else build(saved.config).eval()
+        model = build(saved.config).eval()
     try:
         model.load_state_dict(load_tensors(weights))
     except (SafetensorError, RuntimeError, KeyError) as error:
@@ -293,11 +284,6 @@ def _read(folder: Path) -> tuple[SavedModel, bytes]:
         raise InputError(f"{folder / _WEIGHTS} is cut off or altered: its hash is not the stored one (copy it again)")
     if not isinstance(config, dict) or not isinstance(metadata, dict):
         raise InputError(f"{folder / _CONFIG} lacks the entries model and metadata (train or copy it again)")
-    try:
-        if (noise := metadata.get("noise")) is not None:
-            EdgeNoise.from_thresholds(noise["add_threshold"], noise["remove_threshold"])
-    except (TypeError, KeyError, InputError) as error:
-        raise InputError(f"{folder / _CONFIG} holds a noise that cannot be read: {noise!r} (train again)") from error
     return SavedModel(config, metadata, digest), weights
 
 
@@ -307,19 +293,6 @@ def _description(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _plain(value: Any, key: str) -> Any:
-    if isinstance(value, EdgeNoise):
-        return {name: getattr(value, name) for name in ("add_threshold", "remove_threshold", "p_add", "p_remove")}
-    value = getattr(value, "spec", value)  # of a features hook
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"metadata {key} must be plain JSON (numbers, texts, lists); got {type(value).__name__}: {error} (convert it)"
-        ) from error
-    return value
 
 
 def hook_identity(hook: Any, name: str | None = None) -> str:

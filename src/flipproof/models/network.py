@@ -193,31 +193,6 @@ class PyGNetwork(NamedNetwork):
         return logits
 
 
-class EdgeBlind(GraphNetwork):
-    """A network that sees the nodes and no edge, hence is certified at every radius; ``network`` is used, not copied.
-
-    Node features must not depend on edges either, ``features=None`` or ``"constant"``; :func:`flipproof.train` refuses others.
-    """
-
-    name = "edge-blind"
-    edge_blind = True
-
-    def __init__(self, network: GraphNetwork) -> None:
-        super().__init__()
-        if not isinstance(network, GraphNetwork) or isinstance(network, EdgeBlind):
-            raise InputError(
-                f"network must be one of flipproof's networks; got {type(network).__name__} (for instance GIN(...))"
-            )
-        self.network = network
-        shape = {key: network.config[key] for key in ("in_features", "num_classes")}
-        self.config = {"name": self.name, **shape, "network": network.config}
-
-    def logits(self, x: Tensor, layout: Layout) -> Tensor:
-        if isinstance(layout, DenseLayout):
-            return self.network.logits(x, DenseLayout(torch.zeros_like(layout.adj), layout.mask))
-        return self.network.logits(x, SparseLayout(layout.edge_index[:, :0], layout.batch))
-
-
 class GCN(GraphNetwork):
     r"""The graph convolutional network of Kipf and Welling (ICLR 2017), with a mean readout and a linear head.
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.checks import checked_count, checked_seed
+from flipproof.checks import check_classes, checked_count, checked_seed
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, as_graphs
+from flipproof.graphs import Graph, labelled_graphs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,20 +71,18 @@ class NodeStatistics:
         """Scores of the classes, ``[graphs, C]``; those of a graph do not depend on the graphs beside it."""
         if not self._state:
             raise InputError("NodeStatistics must be fitted before it is asked (call fit, or load a model folder)")
-        rows = np.array([self._inputs(graph) for graph in graphs]).reshape(len(graphs), -1)
+        rows = [node_statistics(_own(graph)) for graph in graphs]
+        for row in rows:
+            if len(row) != (width := int(self._state["width"][0])):
+                columns, expected = ((number - 2) // 6 for number in (len(row), width))
+                raise InputError(
+                    f"the node features must be those of the training graphs, {expected} columns; got {columns} (use the same "
+                    "data and features)"
+                )
+        inputs = np.array([row[self._state["columns"]] for row in rows]).reshape(len(graphs), -1)
         if "roots" in self._state:
-            return forest_scores(self._state, rows, self.num_classes)
-        return np.array([perceptron_scores(self._state, row) for row in rows]).reshape(len(rows), self.num_classes)
-
-    def _inputs(self, graph: Graph) -> Floats:
-        statistics, width = node_statistics(_own(graph)), int(self._state["width"][0])
-        if len(statistics) != width:
-            columns, expected = ((number - 2) // 6 for number in (len(statistics), width))
-            raise InputError(
-                f"the node features must be those of the training graphs, {expected} columns; got {columns} (use the same data "
-                "and features)"
-            )
-        return np.asarray(statistics[self._state["columns"]])
+            return forest_scores(self._state, inputs, self.num_classes)
+        return np.array([perceptron_scores(self._state, row) for row in inputs]).reshape(len(rows), self.num_classes)
 
     def fit(
         self, graphs: Iterable[Any], *, features: Any = None, validation: Iterable[Any] | None = None, seed: int = 0
@@ -103,11 +101,7 @@ class NodeStatistics:
             learn, (more, held_out) = np.arange(len(truth)), _labelled(validation, features, "validation")
             parts = [(learn, len(learn) + np.arange(len(held_out)))]
             rows, truth = [*rows, *more], np.concatenate([truth, held_out])
-        if (top := truth.max()) >= self.num_classes:
-            raise InputError(
-                f"the model must have a class for every label; got {self.num_classes} classes and label {top} (build it with "
-                f"num_classes={top + 1})"
-            )
+        check_classes(self.num_classes, int(truth.max()))
         if len({len(row) for row in rows}) > 1:
             raise InputError("graphs must have node features of one width (give all of them the same columns)")
         inputs = np.array(rows)
@@ -147,9 +141,9 @@ def _own(graph: Graph) -> NDArray[Any]:
 
 
 def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list[Floats], NDArray[np.int64]]:
-    members = as_graphs(graphs)
-    if not members or any(graph.label is None for graph in members):
-        raise InputError(f"{argument} must be labelled graphs, at least one (build them with label=0, 1, 2, ...)")
+    from flipproof.classifiers.features import edge_free
+
+    members = labelled_graphs(graphs, argument)
     labels = np.array([graph.label for graph in members])
     if features is None:
         return [node_statistics(_own(graph)) for graph in members], labels
@@ -157,25 +151,14 @@ def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list
     return [node_statistics(np.asarray(hook.of(graph))) for graph in members], labels
 
 
-def edge_free(features: Any, model: str) -> Any:
-    """The hook of node features for a model that must not see edges in them."""
-    from flipproof.classifiers.features import as_features
-
-    hook = as_features(features)
-    if hook.reads_edges:
-        raise InputError(
-            f"{model} needs features that do not depend on edges; got {hook.spec or 'a function'} (pass features=None for "
-            'the graphs\' own, or features="constant")'
-        )
-    return hook
-
-
 def _settings(seed: int) -> dict[str, Any]:
-    """Every setting that is tried, as an estimator that is not fitted."""
+    """Every setting that is tried, as an estimator that is not fitted; the most frequent class is a tree without questions."""
+    from sklearn.ensemble import RandomForestClassifier
+
     return {
         **{f"forest, {leaf} graphs per leaf": forest(seed, leaf=leaf) for leaf in (1, 5)},
         **{f"perceptron, weight decay {decay:g}": perceptron(seed, decay=decay) for decay in (0.1, 1.0)},
-        "most frequent class": most_frequent_class(),
+        "most frequent class": RandomForestClassifier(1, bootstrap=False, min_impurity_decrease=1.0, random_state=0),
     }
 
 
@@ -216,13 +199,6 @@ def forest(seed: int, *, leaf: int = 1, depth: int | None = None) -> Any:
     from sklearn.ensemble import RandomForestClassifier
 
     return RandomForestClassifier(_TREES, min_samples_leaf=leaf, max_depth=depth, random_state=seed % 2**32)
-
-
-def most_frequent_class() -> Any:
-    """A forest of one tree that asks no question, as no answer is worth that much."""
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(1, bootstrap=False, min_impurity_decrease=1.0, random_state=0)
 
 
 def perceptron(seed: int, *, decay: float) -> Any:

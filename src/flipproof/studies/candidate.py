@@ -162,10 +162,11 @@ def check_networks(names: Sequence[str]) -> None:
     """Refuse names that are no network to be trained for a defence; the edge-blind line is there anyway."""
     from flipproof import models
 
-    known = [name for name in models.NAMES if name != models.EdgeBlind.name]
     for name in names:
-        if name not in known:
-            raise InputError(f"--model must be one of {', '.join(known)}; got {name!r} (give it once per network)")
+        if name not in models.NAMES:
+            raise InputError(
+                f"--model must be one of {', '.join(models.NAMES)}; got {name!r} (give it once per network)"
+            )
 
 
 def configured_candidates(name: str, tables: Sequence[Mapping[str, Any]]) -> tuple[Candidate, ...]:

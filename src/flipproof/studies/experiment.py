@@ -6,7 +6,6 @@ experiment over data sets and folds.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -258,17 +257,13 @@ def check_features(data: Dataset, graphs: Sequence[Graph], hooks: Sequence[Any])
 
 def check_training(training: dict[str, Any]) -> dict[str, Any]:
     """The arguments of :func:`flipproof.train`, unless it would refuse them."""
-    from flipproof.training import train
     from flipproof.training.loop import Hyperparameters
 
-    defaults = inspect.signature(train).parameters
-    known = {entry.name: defaults[entry.name].default for entry in fields(Hyperparameters) if entry.name != "seed"}
+    known = [entry.name for entry in fields(Hyperparameters) if entry.name != "seed"]
     for key in training:
         if key not in known:
             raise InputError(f"{key} is not a training setting ({hint(key, known)})")
-    if not isinstance(training.get("class_weights", False), bool):
-        raise InputError(f"class_weights must be true or false; got {training['class_weights']!r}")
-    Hyperparameters.of(**{**known, **training, "seed": 0})
+    Hyperparameters.of(training)
     return training
 
 

@@ -230,10 +230,10 @@ def _train(job: Job, settings: Settings, folder: Path) -> None:
             model.folder(folder),
             defence={"name": model.candidate.defence.name, **model.candidate.settings},
             features=model.features,
-            data=f"topologies:{settings.graphs}",
-            data_seed=settings.seed,
-            split_seed=settings.seed,
             metadata={
+                "data": f"topologies:{settings.graphs}",
+                "data_seed": settings.seed,
+                "split_seed": settings.seed,
                 "test": 1 - settings.train_graphs / settings.graphs,
                 "training": stages,
                 "starts_from": first[model.number].name if first else None,

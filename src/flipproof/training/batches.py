@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
-from flipproof.graphs import as_graphs
+from flipproof.graphs import labelled_graphs
 from flipproof.noise import EdgeNoise, FeatureNoise, keyed_draws, noisy_states
 from flipproof.noise.feature_law import checked_feature_noise
 from flipproof.noise.groups import EdgeGroups
@@ -34,19 +34,17 @@ class Padded(NamedTuple):
     own: Tensor | None  # node features [B, n, d], if any
     labels: Tensor  # [B]
 
+    def free(self) -> Tensor:
+        """Pairs that noise or an attacker can flip, symmetric bool ``[B, n, n]``."""
+        inside = self.mask.unsqueeze(2) & self.mask.unsqueeze(1) & ~torch.eye(self.mask.shape[1], dtype=torch.bool)
+        return inside if self.frozen is None else inside & ~self.frozen
+
 
 class LabelledGraphs:
     """Graphs, their labels and features, one after the other in flat tensors; ``argument`` names them in messages."""
 
     def __init__(self, graphs: Iterable[Any], argument: str) -> None:
-        members = as_graphs(graphs)
-        if not members:
-            raise InputError(f"{argument} must hold at least one graph; got none (pass the training part of a split)")
-        unlabelled = [index for index, graph in enumerate(members) if graph.label is None]
-        if unlabelled:
-            raise InputError(
-                f"{argument} must be labelled; graph {unlabelled[0]} has no label (build it with label=0, 1, 2, ...)"
-            )
+        members = labelled_graphs(graphs, argument)
         widths = {None if graph.node_features is None else graph.node_features.shape[1] for graph in members}
         if len(widths) > 1:
             raise InputError(
@@ -72,9 +70,6 @@ class LabelledGraphs:
                 parts |= {f"{name} counts": pairs.counts, name: pairs.rows}
         return digest(parts | ({"features": torch.cat(self._own)} if self._own else {}))
 
-    def entries(self, batch_size: int) -> int:
-        return min(batch_size, len(self)) * int(self.sizes.max()) ** 2
-
     def cut(self, members: Tensor, copies: int, *, by_size: bool = False) -> Iterator[Tensor]:
         """The batch in pieces whose matrices fit into memory; ``by_size`` also parts large graphs from small ones, where that
         saves more padding than another piece costs."""
@@ -89,14 +84,6 @@ class LabelledGraphs:
         own = pad_sequence([self._own[index] for index in members.tolist()], batch_first=True) if self._own else None
         mask = torch.arange(n) < sizes.unsqueeze(1)
         return Padded(self._edges.matrices(members, n), mask, frozen, own, self.labels[members])
-
-
-def check_classes(number: int, highest_label: int) -> None:
-    if highest_label >= number:
-        raise InputError(
-            f"the model must have a class for every label; got {number} classes and label {highest_label} "
-            f"(build it with num_classes={highest_label + 1})"
-        )
 
 
 def _parted(members: Tensor, sizes: Tensor) -> list[Tensor]:
@@ -178,28 +165,26 @@ Draws = Callable[[str, tuple[int, ...]], NDArray[np.uint32]]
 _VALIDATION_COPIES = 8
 
 
+class Shown(NamedTuple):
+    """A batch as the model sees it, copy by copy: all graphs, then all again."""
+
+    adjacency: Tensor  # float32 [copies * B, n, n]
+    own: Tensor | None  # the graphs' own node features [copies * B, n, d], if any
+    pairs: Tensor | None = None  # those in sight, bool [copies * B, n, n]; by default all
+
+
 class View:
-    """How a batch of graphs is shown to the model: here as it is. Copies are ordered copy by copy: all graphs, then all again."""
+    """How a batch of graphs is shown to the model: here as it is."""
 
     noisy = False  # whether copies of a graph are independent noisy versions of it
 
-    def adjacency(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
-        """The matrices of a training step, or those that validation sees, float32 ``[copies * B, n, n]``."""
-        return batch.adjacency.repeat(copies, 1, 1)
-
-    def own(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor | None:
-        """The graphs' own node features in each of the matrices, ``[copies * B, n, d]``, if they have any."""
-        return None if batch.own is None else batch.own.repeat(copies, 1, 1)
+    def show(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Shown:
+        """What a training step, or validation, sees of a batch; a pure function of its arguments."""
+        own = None if batch.own is None else batch.own.repeat(copies, 1, 1)
+        return Shown(batch.adjacency.repeat(copies, 1, 1), own)
 
     def validation_copies(self, copies: int) -> int:
         return 1
-
-    def room(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
-        """Pairs that an attacker could flip in each of the matrices, symmetric bool ``[copies * B, n, n]``."""
-        inside = batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1) & ~torch.eye(batch.mask.shape[1], dtype=torch.bool)
-        if batch.frozen is not None:
-            inside = inside & ~batch.frozen
-        return inside.repeat(copies, 1, 1)
 
     def description(self) -> dict[str, Any]:
         """Plain JSON: only a training with the same view continues from a checkpoint."""
@@ -216,25 +201,18 @@ class Noisy(View):
             raise InputError(f"noise must be an EdgeNoise or None; got {noise!r} (for instance EdgeNoise(keep=0.9))")
         self.noise, self.feature_noise = noise, checked_feature_noise(feature_noise)
 
-    def own(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor | None:
-        own = super().own(batch, copies, draws)
-        if own is None or self.feature_noise is None:
-            return own
-        rows = self.feature_noise.drawn(own.numpy(), lambda shape: draws("features", shape))
-        return torch.from_numpy(rows) * batch.mask.repeat(copies, 1).unsqueeze(2)
-
-    def adjacency(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
+    def show(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Shown:
         size, n = batch.mask.shape
         upper, column_of_entry = _triangle(n)
-        states = batch.adjacency.view(size, -1)[:, upper].numpy() > 0
-        noisy = noisy_states(states, draws("noise", (copies, *states.shape)), self.noise)
-        fixed = ~(batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1))
-        if batch.frozen is not None:
-            fixed |= batch.frozen
-        noisy = np.where(fixed.view(size, -1)[:, upper].numpy(), states, noisy)
+        states, free = ((part.view(size, -1)[:, upper] > 0).numpy() for part in (batch.adjacency, batch.free()))
+        noisy = np.where(free, noisy_states(states, draws("noise", (copies, *states.shape)), self.noise), states)
         columns = torch.zeros(copies * size, len(upper) + 1)  # the last one is the diagonal's
         columns[:, :-1] = torch.from_numpy(noisy).view(copies * size, -1)
-        return columns[:, column_of_entry].view(-1, n, n)
+        own = None if batch.own is None else batch.own.repeat(copies, 1, 1)
+        if own is not None and self.feature_noise is not None:
+            rows = self.feature_noise.drawn(own.numpy(), lambda shape: draws("features", shape))
+            own = torch.from_numpy(rows) * batch.mask.repeat(copies, 1).unsqueeze(2)
+        return Shown(columns[:, column_of_entry].view(-1, n, n), own)
 
     def validation_copies(self, copies: int) -> int:
         return max(_VALIDATION_COPIES, copies)
@@ -256,38 +234,25 @@ class SubGraphs(View):
         self.renumber = bool(renumber)
         self._group_of = torch.zeros(0, 0, dtype=torch.int32)
 
-    def adjacency(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
-        kept = self._kept(batch, copies, draws, validation)
-        if batch.frozen is not None:
-            kept = kept | batch.frozen
-        return (batch.adjacency * kept).flatten(0, 1)
-
-    def room(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
-        return (self._kept(batch, copies, draws, validation) & super().room(batch, 1, draws)).flatten(0, 1)
-
-    def _kept(self, batch: Padded, copies: int, draws: Draws, validation: bool) -> Tensor:
-        """The pairs of a random group of each copy, ``[copies, B, n, n]``; in validation of each group, ``[copies, 1, n, n]``."""
+    def show(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Shown:
         size, n = batch.mask.shape
+        group_of_pair = self._groups_of_pairs(n)
+        group_of_node = torch.from_numpy(self.groups.of_nodes(n, self.feature_groups))
         if validation:
-            return self._groups_of_pairs(n) == (torch.arange(copies) % self.groups.count).view(-1, 1, 1, 1)
-        group_of = self._groups_of_pairs(n)
-        if self.renumber:
-            number = _random_numbers(batch, copies, draws)
-            group_of = group_of[number.unsqueeze(3), number.unsqueeze(2)]
-        return group_of == _random_groups("group", self.groups.count, copies, size, draws).unsqueeze(3)
-
-    def own(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor | None:
-        own = super().own(batch, copies, draws)
-        if own is None or self.feature_groups == 1:
-            return own
-        size, n = batch.mask.shape
-        group_of = torch.from_numpy(self.groups.of_nodes(n, self.feature_groups))
-        if validation:
-            shown = (group_of == (torch.arange(copies) // self.groups.count).view(-1, 1, 1)).expand(copies, size, n)
+            number = torch.arange(copies).view(-1, 1, 1)
+            group, feature_group = number % self.groups.count, number // self.groups.count
         else:
-            group_of = group_of[_random_numbers(batch, copies, draws)] if self.renumber else group_of
-            shown = group_of == _random_groups("feature group", self.feature_groups, copies, size, draws)
-        return own * shown.reshape(copies * size, n, 1)
+            group = _random_groups("group", self.groups.count, copies, size, draws)
+            feature_group = _random_groups("feature group", self.feature_groups, copies, size, draws)
+            if self.renumber:
+                number = _random_numbers(batch, copies, draws)
+                group_of_pair = group_of_pair[number.unsqueeze(3), number.unsqueeze(2)]
+                group_of_node = group_of_node[number]
+        kept = group_of_pair == group.unsqueeze(3)  # [copies, B, n, n]; in validation [copies, 1, n, n]
+        present = batch.adjacency * (kept if batch.frozen is None else kept | batch.frozen)
+        shown = (group_of_node == feature_group).unsqueeze(3)
+        own = None if batch.own is None else (batch.own * shown).flatten(0, 1)
+        return Shown(present.flatten(0, 1), own, kept.expand(copies, size, n, n).flatten(0, 1))
 
     def validation_copies(self, copies: int) -> int:
         return self.groups.count * self.feature_groups

@@ -14,22 +14,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flipproof.checks import checked_budget
-from flipproof.classifiers.features import Constant
+from flipproof.checks import check_classes, checked_budget
+from flipproof.classifiers.features import Constant, edge_free
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, as_graphs
+from flipproof.graphs import Graph
 from flipproof.models.local_network import LOUDEST, Local
-from flipproof.models.node_statistics import Floats, edge_free, folds, node_statistics
+from flipproof.models.node_statistics import Floats, folds, node_statistics
 from flipproof.noise import keyed_draws
-from flipproof.training.batches import LabelledGraphs, check_classes
-from flipproof.training.loop import Epoch, Hyperparameters, Outcome, Task, TrainingResult
+from flipproof.training.batches import LabelledGraphs
+from flipproof.training.loop import Epoch, Lesson, Outcome, Task, TrainingResult
 from flipproof.training.reached_views import ReachedViews, TrainingAttack
 
 _MIX = 0.9  # weight of the lead under attack
@@ -52,24 +52,15 @@ def recipe(model: Any) -> dict[str, float]:
 
 
 class CertifiedTraining(Task):
-    """Training a local network through its certificate; arguments as for :func:`flipproof.train_certified`."""
+    """Training a local network through its certificate; arguments as for :func:`flipproof.train`."""
 
-    def __init__(
-        self,
-        model: Any,
-        graphs: Iterable[Any],
-        *,
-        budget: int | Sequence[int],
-        chosen: Hyperparameters,
-        features: Any = None,
-        validation: Iterable[Any] | None = None,
-    ) -> None:
+    def __init__(self, lesson: Lesson, budget: int | Sequence[int]) -> None:
+        model, members, chosen = lesson.model, lesson.graphs, lesson.chosen
         self.most, self.flips = _checked(model, budget)
-        members, self.featured = as_graphs(graphs), bool(model.in_features)
+        self.featured = bool(model.in_features)
         # the default of other networks, degrees, stands for the graphs' own
-        own = "own" if features in (None, "degree") else features
-        hook = edge_free(own, "a local network") if self.featured else Constant()
-        super().__init__(model, members, validation, hook, chosen)
+        own = "own" if lesson.features in (None, "degree") else lesson.features
+        super().__init__(lesson, edge_free(own, "a local network") if self.featured else Constant())
         check_classes(model.num_classes, self.highest_label)
         self.both = isinstance(budget, Sequence)
         self.settings = {"budget": list(self.most) if self.both else self.flips}
@@ -92,10 +83,9 @@ class CertifiedTraining(Task):
                 self.not_shown[judges] = True
         depth = 1 if self.pairwise else self.flips
         self.views = ReachedViews(members, labels, self.features, model, depth, odds)
-        if self.held_out is not None:
-            others = as_graphs(validation)
-            odds = model.odds.of(self._statistics(others)) if self.featured else None
-            self.other_views = ReachedViews(others, self.held_out.labels, self.features, model, depth, odds)
+        if lesson.validation is not None and self.held_out is not None:
+            odds = model.odds.of(self._statistics(lesson.validation)) if self.featured else None
+            self.other_views = ReachedViews(lesson.validation, self.held_out.labels, self.features, model, depth, odds)
         self.steps = chosen.epochs * -(-len(members) // chosen.batch_size)
         model.standardise(self.views.sizes, self.views.sums)
         model.for_budget(self.flips, trained=True)
@@ -190,21 +180,14 @@ class CertifiedTraining(Task):
 
 
 def learn_counts(
-    model: Any,
-    graphs: Iterable[Any],
-    *,
-    budget: int | Sequence[int],
-    chosen: Hyperparameters,
-    validation: Iterable[Any] | None = None,
-    features: Any = None,
+    lesson: Lesson, budget: int | Sequence[int], progress: bool | Callable[[int, int], None]
 ) -> TrainingResult:
-    """Let a local network read numbers of nodes and edges alone, and fill its table at once; the loss is the share of errors."""
-    started, (most, flips) = time.perf_counter(), _checked(model, budget)
-    learnt = LabelledGraphs(graphs, "graphs")
-    parts = [learnt] if validation is None else [learnt, LabelledGraphs(validation, "validation")]
+    """Fill the table of a local network that reads numbers of nodes and edges alone; the loss is the share of errors."""
+    model, chosen, started = lesson.model, lesson.chosen, time.perf_counter()
+    most, flips = _checked(model, budget)
+    learnt = LabelledGraphs(lesson.graphs, "graphs")
+    parts = [learnt, *([] if lesson.validation is None else [LabelledGraphs(lesson.validation, "validation")])]
     check_classes(model.num_classes, max(int(part.labels.max()) for part in parts))
-    if not model.counts_only:
-        model.read_counts_only()
     sizes, edges, labels = (part.numpy() for part in (learnt.sizes, learnt.num_edges, learnt.labels))
     weights = np.ones(model.num_classes)
     if chosen.class_weights:
@@ -218,6 +201,8 @@ def learn_counts(
         right = float((answers == part.labels).double().mean())
         shares += [1 - right, right]
     settings = {"budget": flips if isinstance(budget, int) else list(most), "class_weights": chosen.class_weights}
+    if callable(progress):
+        progress(chosen.epochs, chosen.epochs)
     return TrainingResult((Epoch(*shares),), 0, time.perf_counter() - started, settings)
 
 

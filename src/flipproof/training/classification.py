@@ -15,15 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import dense_to_sparse
 
-from flipproof.checks import checked_count
+from flipproof.checks import check_classes, checked_count
 from flipproof.classifiers import torch_module
-from flipproof.classifiers.features import NodeFeatures, as_features
+from flipproof.classifiers.features import NodeFeatures, as_features, edge_free
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, as_graphs
-from flipproof.models.node_statistics import edge_free
+from flipproof.graphs import Graph
 from flipproof.noise import FeatureNoise, keyed_draws
-from flipproof.training.batches import Draws, Padded, View, check_classes
-from flipproof.training.loop import Hyperparameters, Outcome, Task
+from flipproof.training.batches import Draws, Padded, Shown, View
+from flipproof.training.loop import Lesson, Outcome, Task
 
 CrossEntropy = Callable[..., Tensor]  # the mean loss of logits [K, C], with class weights; reduction="none": of each
 _TEMPERATURE = 0.2  # of the majority: how sharply the largest share counts
@@ -81,11 +80,12 @@ class Attack:
     counts: Tensor
 
     @classmethod
-    def drawn(cls, graphs: Tensor, copies: Tensor, room: Tensor, draws: Draws, most: int) -> Attack:
+    def drawn(cls, batch: Padded, copies: Tensor, draws: Draws, most: int) -> Attack:
         """With random numbers of flips from 0 to ``most``, for noisy copies ``[copies * B, n, n]``."""
+        graphs = batch.adjacency
         noise = (copies.view(-1, *graphs.shape) - graphs).abs()
         counts = (draws("attack", (len(graphs),)).astype("int64") * (most + 1)) >> 32
-        return cls(graphs, noise, room, torch.from_numpy(counts))
+        return cls(graphs, noise, batch.free(), torch.from_numpy(counts))
 
     def noisy(self, graphs: Tensor) -> Tensor:
         """Their copies, ``[..., copies * B, n, n]``; differentiable by the graphs ``[..., B, n, n]``."""
@@ -124,17 +124,8 @@ _VALIDATION_BATCH = 256  # copies of validation graphs at a time
 class GraphClassification(Task):
     """Training a network on labelled graphs."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        graphs: Iterable[Any],
-        *,
-        view: View,
-        chosen: Hyperparameters,
-        features: Any = None,
-        validation: Iterable[Any] | None = None,
-        flips: int = 0,
-    ) -> None:
+    def __init__(self, lesson: Lesson, view: View, flips: int = 0) -> None:
+        model, chosen = lesson.model, lesson.chosen
         self.view, self.attacked = view, chosen.objective in ATTACKED
         self.flips = checked_count(flips, "flips", 0, "for instance 2")
         if chosen.objective != "samples" and (chosen.copies < 2 or not view.noisy):
@@ -142,11 +133,9 @@ class GraphClassification(Task):
                 f"the {chosen.objective} objective needs several noisy copies; got copies={chosen.copies} "
                 f"{'with' if view.noisy else 'without'} noise (pass noise and copies=64)"
             )
-        members = as_graphs(graphs)
-        own = any(graph.node_features is not None for graph in members)  # the default is that of the defences
-        validation = None if validation is None else as_graphs(validation)
-        super().__init__(model, members, validation, as_features(features or ("own" if own else "degree")), chosen)
-        every = [*members, *(validation or ())]
+        own = any(graph.node_features is not None for graph in lesson.graphs)  # the default is that of the defences
+        super().__init__(lesson, as_features(lesson.features or ("own" if own else "degree")))
+        every = [*lesson.graphs, *(lesson.validation or ())]
         _refuse_features(getattr(view, "feature_noise", None), self.features, every)
         if getattr(model, "edge_blind", False):
             edge_free(self.features, "an edge-blind model")
@@ -156,13 +145,14 @@ class GraphClassification(Task):
         statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
         self._by_size = not statistics and not chosen.class_weights
         self.class_weight = _balanced(self.graphs.labels).to(self.device) if chosen.class_weights else None
-        self.entries = chosen.copies * self.graphs.entries(chosen.batch_size)
+        self.entries = chosen.copies * min(chosen.batch_size, len(self.graphs)) * int(self.graphs.sizes.max()) ** 2
         against = {"flips": self.flips} if self.flips else {}
         self.settings = {"noise": None, "groups": None, "renumber": False} | view.description() | against
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
         for piece, part in enumerate(self.graphs.cut(members, self.chosen.copies, by_size=self._by_size)):
-            yield self._outcome(self.graphs.padded(part), self.chosen.copies, self._draws(f"training {piece}", step))
+            batch, draws = self.graphs.padded(part), self.draws(f"training {piece}", step)
+            yield self.outcome(batch, self.view.show(batch, self.chosen.copies, draws), draws)
 
     def validation(self) -> Iterator[Outcome]:
         copies = self.view.validation_copies(self.chosen.copies)
@@ -170,7 +160,9 @@ class GraphClassification(Task):
         assert self.held_out is not None
         members = torch.split(torch.arange(len(self.held_out)), together)
         for index, part in enumerate(part for piece in members for part in self.held_out.cut(piece, copies)):
-            yield self._outcome(self.held_out.padded(part), copies, self._draws("validation", index), validation=True)
+            batch, draws = self.held_out.padded(part), self.draws("validation", index)
+            shown = self.view.show(batch, copies, draws, validation=True)
+            yield self.outcome(batch, shown, draws, validation=True)
 
     def _worst(self, batch: Padded, adjacency: Tensor, room: Tensor, draws: Draws) -> Tensor:
         """Of each matrix and its variants the one with the highest loss, ``[copies * B, n, n]``."""
@@ -188,7 +180,7 @@ class GraphClassification(Task):
         """The noisy copies of each graph after a random number of flips of the graph itself, those along which the loss of the
         averaged answer rises most; without slopes, the worst of random sets."""
         labels, shape = batch.labels.to(self.device), tuple(batch.adjacency.shape)
-        attack = Attack.drawn(batch.adjacency, adjacency, self.view.room(batch, 1, draws), draws, self.flips)
+        attack = Attack.drawn(batch, adjacency, draws, self.flips)
 
         def loss(matrices: Tensor) -> Tensor:
             return averaged_loss(self._logits(batch, matrices), labels)
@@ -211,16 +203,17 @@ class GraphClassification(Task):
                 (slopes,) = torch.autograd.grad(values.sum(), leaf, allow_unused=True)
         return values.detach(), slopes
 
-    def _draws(self, purpose: str, index: int) -> Draws:
+    def draws(self, purpose: str, index: int) -> Draws:
+        """The randomness of a step."""
         return lambda what, shape: keyed_draws(f"{purpose} {what}", self.chosen.seed, index, shape)
 
-    def _outcome(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Outcome:
-        adjacency = self.view.adjacency(batch, copies, draws, validation=validation)
-        # from here on own features are those of every copy
-        batch = batch._replace(own=self.view.own(batch, copies, draws, validation=validation))
+    def outcome(self, batch: Padded, shown: Shown, draws: Draws, *, validation: bool = False) -> Outcome:
+        """The loss on what is shown of a batch, after an attack on it."""
+        adjacency, own, pairs = shown
+        batch = batch._replace(own=own)  # from here on those of every copy
         if self.flips and not self.attacked:
-            room = self.view.room(batch, copies, draws, validation=validation)
-            adjacency = self._worst(batch, adjacency, room, draws)
+            room = batch.free().repeat(len(adjacency) // len(batch.labels), 1, 1)
+            adjacency = self._worst(batch, adjacency, room if pairs is None else room & pairs, draws)
         elif self.attacked and not validation:
             adjacency = self._attacked(batch, adjacency, draws)
         logits, labels = self._logits(batch, adjacency), batch.labels.to(self.device)

@@ -13,21 +13,22 @@ import os
 import pickle
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flipproof.checks import checked_count, checked_seed
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.errors import InputError
 from flipproof.files import write_bytes
+from flipproof.graphs import Graph, as_graphs
 from flipproof.models.network import NamedNetwork
-from flipproof.progress import watched
+from flipproof.progress import note, watched
 from flipproof.training.batches import LabelledGraphs, digest, shuffled
 
 _FORMAT = "flipproof checkpoint 4"
@@ -59,8 +60,10 @@ class Hyperparameters:
     seed: int = 0
 
     @classmethod
-    def of(cls, **values: Any) -> Hyperparameters:
-        return cls(**{name: value for name, value in values.items() if value is not None})
+    def of(cls, values: Mapping[str, Any], **defaults: Any) -> Hyperparameters:
+        """Those among the values that are hyperparameters; ``None`` stands for the default."""
+        names = [entry.name for entry in fields(cls)]
+        return cls(**defaults | {name: values[name] for name in names if values.get(name) is not None})
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "copies"):
@@ -72,7 +75,8 @@ class Hyperparameters:
                 raise InputError(f"{name} must be a number {expected}; got {value!r}")
         if self.objective not in OBJECTIVES:
             raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}; got {self.objective!r}")
-        object.__setattr__(self, "class_weights", bool(self.class_weights))
+        if not isinstance(self.class_weights, bool):
+            raise InputError(f"class_weights must be true or false; got {self.class_weights!r}")
         object.__setattr__(self, "seed", checked_seed(self.seed))
 
     def rate(self, step: int, members: int) -> float:
@@ -118,6 +122,28 @@ class TrainingResult:
         return self.history[self.best_epoch]
 
 
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What every training is told: the model, graphs to learn from and to choose by, node features and hyperparameters."""
+
+    model: Any
+    graphs: list[Graph]
+    validation: list[Graph] | None
+    features: Any
+    chosen: Hyperparameters
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], **defaults: Any) -> Lesson:
+        """From the arguments of a training, by name."""
+        model, validation, chosen = values["model"], values["validation"], Hyperparameters.of(values, **defaults)
+        if not isinstance(model, nn.Module):
+            raise InputError(
+                f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
+            )
+        held_out = None if validation is None else as_graphs(validation)
+        return cls(model, as_graphs(values["graphs"]), held_out, values["features"], chosen)
+
+
 class Outcome(NamedTuple):
     """Mean loss over some members, how many are classified correctly (averaged over copies), and how many there are."""
 
@@ -130,14 +156,13 @@ class Task(ABC):
     """A way of training: the labelled graphs that are learnt from, its members, and their losses."""
 
     entries = 0  # numbers in the largest batch: whether several threads are worth having
+    model: Any
     settings: dict[str, Any]  # how members are viewed, as plain JSON: stored with the model
 
-    def __init__(
-        self, model: Any, graphs: Iterable[Any], validation: Any, features: NodeFeatures, chosen: Hyperparameters
-    ) -> None:
-        self.model, self.features, self.chosen = model, features, chosen
-        self.graphs = LabelledGraphs(graphs, "graphs")
-        self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
+    def __init__(self, lesson: Lesson, features: NodeFeatures) -> None:
+        self.model, self.features, self.chosen = lesson.model, features, lesson.chosen
+        self.graphs = LabelledGraphs(lesson.graphs, "graphs")
+        self.held_out = None if lesson.validation is None else LabelledGraphs(lesson.validation, "validation")
         self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -175,6 +200,8 @@ def fit(
         path = Path(checkpoint)
         stored = _stored(path, training)
     done = len(stored.get("history", ()))
+    if done:
+        note(f"continuing {path}: {done} of {chosen.epochs} epochs were done", quiet=progress is not True)
     # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
     with (
         torch.random.fork_rng(devices=[]),
@@ -300,25 +327,10 @@ def _threads_worth_having(entries: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def finished_epochs(path: Path) -> int:
-    """Epochs that a checkpoint holds; 0 if there is none."""
-    return len(_read_checkpoint(path)["history"]) if path.exists() else 0
-
-
 def _stored(path: Path, training: dict[str, Any]) -> dict[str, Any]:
     """The state of this training; empty if there is no file. That of another training is refused."""
-    content = _read_checkpoint(path) if path.exists() else {"training": training}
-    stored = content.pop("training")
-    for key in [*training, *(stored.keys() - training.keys())]:
-        if stored.get(key) != training.get(key):
-            raise InputError(
-                f"{path} holds a training with {key} = {stored.get(key)!r}; asked for {key} = {training.get(key)!r} (ask for "
-                "the same to continue it, or remove the file to start over)"
-            )
-    return content
-
-
-def _read_checkpoint(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
     try:
         content: dict[str, Any] = torch.load(path, weights_only=True)  # tensors and plain values: reading runs no code
         if content["format"] != _FORMAT:
@@ -326,4 +338,11 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} is not a whole checkpoint: {reason} (remove it to start over)") from error
+    stored = content.pop("training")
+    for key in [*training, *(stored.keys() - training.keys())]:
+        if stored.get(key) != training.get(key):
+            raise InputError(
+                f"{path} holds a training with {key} = {stored.get(key)!r}; asked for {key} = {training.get(key)!r} (ask for "
+                "the same to continue it, or remove the file to start over)"
+            )
     return content

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flipproof.checks import checked_count
+from flipproof.checks import check_classes
 from flipproof.classifiers.features import as_features
 from flipproof.datasets.node_task import NodeSplit, NodeTask, split_nodes
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise, FeatureNoise, SampleStream
 from flipproof.noise.law import key_of
-from flipproof.training.batches import check_classes, digest
+from flipproof.training.batches import digest
 from flipproof.training.loop import Hyperparameters, Outcome, Task, TrainingResult, fit
 
 _STILL = EdgeNoise(add=0, remove=0)
@@ -180,8 +180,7 @@ def train_nodes(
         raise InputError(f"task must be a NodeTask; got {type(task).__name__} (datasets.citation reads one)")
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch module; got {type(model).__name__}")
-    numbers = {"epochs": epochs, "learning_rate": learning_rate, "weight_decay": weight_decay, "average": average}
-    chosen = Hyperparameters.of(**numbers, copies=checked_count(copies, "copies", 1, "for instance 1"), seed=seed)
+    chosen = Hyperparameters.of(locals())
     parts = split_nodes(task) if split is None else split
     learnt = NodeClassification(
         model, task, parts, noise=noise, feature_noise=feature_noise, features=features, chosen=chosen

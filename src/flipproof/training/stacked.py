@@ -1,4 +1,4 @@
-"""Several networks of one shape, trained together: one batched computation over the stack of their weights.
+"""Several networks of one shape, trained together: the same noise, and one optimiser over the stack of their weights.
 
 The optimiser is SOAP (Vyas et al., ICLR 2025): Adam in the eigenbasis of the gradients' covariances. The inputs of a graph
 network's layers are strongly correlated (degrees, sums of degrees), and SOAP needs a quarter of Adam's steps or less.
@@ -6,22 +6,21 @@ network's layers are strongly correlated (degrees, sums of degrees), and SOAP ne
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
 
-from flipproof.classifiers.features import NodeFeatures, as_features
+from flipproof.classifiers.features import as_features
 from flipproof.errors import InputError
+from flipproof.graphs import as_graphs
 from flipproof.models.network import GraphNetwork
-from flipproof.noise import EdgeNoise, keyed_draws
-from flipproof.training.batches import Draws, LabelledGraphs, Noisy, Padded, View, shuffled
-from flipproof.training.classification import ATTACKED, LOSSES, Attack, averaged_loss, rises
-from flipproof.training.loop import Hyperparameters
+from flipproof.noise import EdgeNoise
+from flipproof.training.batches import LabelledGraphs, Noisy, View, shuffled
+from flipproof.training.classification import ATTACKED, GraphClassification
+from flipproof.training.loop import Hyperparameters, Lesson
 
 _BASIS_STEPS = 10  # between updates of the bases
 _MEMORY = 0.95  # of all moving averages of the optimiser
@@ -44,25 +43,41 @@ def train_stack(
         raise InputError(
             "networks must be built alike to be trained together; got other shapes (train them one by one)"
         )
-    view = View() if noise is None else Noisy(noise)
-    stack = _Stack(networks, LabelledGraphs(graphs, "graphs"), view, as_features(features), flips, chosen)
-    step, weights = 0, list(stack.weights.values())
+    view, members = View() if noise is None else Noisy(noise), as_graphs(graphs)
+    flips = flips if chosen.objective in ATTACKED else 0
+    tasks = [
+        GraphClassification(Lesson(network.train(), members, None, features, chosen), view, flips)
+        for network in networks
+    ]
+    parts, step = tasks[0].graphs, 0
+    own: list[list[Tensor]] = [list(network.parameters()) for network in networks]
+    weights = [torch.stack(same).detach() for same in zip(*own, strict=True)]
     optimizer = Soap(weights, decay=chosen.weight_decay)
-    averaged = [weight.detach().clone() for weight in weights]
+    averaged = [weight.clone() for weight in weights]
     for epoch in range(chosen.epochs):
-        for members in shuffled(stack.graphs.sizes, chosen.batch_size, seed=chosen.seed, epoch=epoch):
-            gradients = torch.autograd.grad(stack.loss(members, step), weights)
-            optimizer.step(gradients, chosen.rate(step, len(stack.graphs)))
+        for batch in map(parts.padded, shuffled(parts.sizes, chosen.batch_size, seed=chosen.seed, epoch=epoch)):
+            draws = tasks[0].draws("stacked training", step)
+            shown = view.show(batch, chosen.copies, draws)
+            losses = [task.outcome(batch, shown, draws).loss for task in tasks]
+            gradients = [torch.autograd.grad(loss, part) for loss, part in zip(losses, own, strict=True)]
+            optimizer.step([torch.stack(same) for same in zip(*gradients, strict=True)], chosen.rate(step, len(parts)))
             step += 1
-            torch._foreach_lerp_(averaged, [weight.detach() for weight in weights], 1 - chosen.memory(step))
+            torch._foreach_lerp_(averaged, weights, 1 - chosen.memory(step))
+            _copy(weights, own)
     if not all(bool(value.isfinite().all()) for value in averaged):
         raise InputError(f"training diverged (lower learning_rate; got {chosen.learning_rate:g})")
-    for place, network in enumerate(networks):
-        values = (value[place] for value in averaged)
-        network.load_state_dict(dict(zip(stack.weights, values, strict=True)))
+    _copy(averaged, own)
+    for network in networks:
         network.eval()
-    attack = {"flips": flips} if stack.attacked else {}
-    return asdict(chosen) | stack.view.description() | attack | {"networks": len(networks), "optimizer": "soap"}
+    attack = {"flips": flips} if flips else {}
+    return asdict(chosen) | view.description() | attack | {"networks": len(networks), "optimizer": "soap"}
+
+
+@torch.no_grad()
+def _copy(weights: Sequence[Tensor], networks: Sequence[list[Tensor]]) -> None:
+    """Give every network its part of the stacked weights."""
+    for place, own in enumerate(networks):
+        torch._foreach_copy_(own, [weight[place] for weight in weights])
 
 
 def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any], *, features: Any = "degree") -> None:
@@ -78,58 +93,6 @@ def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any], *, features
         hook.remove()
         first.weight.div_(inputs[0].std(dim=0).clamp_min(1e-6))
         first.bias.sub_(first.weight @ inputs[0].mean(dim=0))
-
-
-@dataclass(eq=False)
-class _Stack:
-    """Losses of a stack of networks."""
-
-    networks: Sequence[GraphNetwork]
-    graphs: LabelledGraphs
-    view: View
-    features: NodeFeatures
-    flips: int
-    chosen: Hyperparameters
-
-    def __post_init__(self) -> None:
-        self.base, self.attacked = copy.deepcopy(self.networks[0]).train(), self.chosen.objective in ATTACKED
-        stacked, _ = stack_module_state(list(self.networks))
-        self.weights = {name: value.detach().clone().requires_grad_() for name, value in stacked.items()}
-
-    def loss(self, members: Tensor, step: int) -> Tensor:
-        """Sum of the networks' losses on a batch: the gradient of each network is its own."""
-        batch, copies = self.graphs.padded(members), self.chosen.copies
-
-        def draws(what: str, shape: tuple[int, ...]) -> Any:
-            return keyed_draws(f"stacked training {what}", self.chosen.seed, step, shape)
-
-        adjacency = self.view.adjacency(batch, copies, draws)
-        if self.attacked:
-            adjacency = self._attacked(batch, adjacency, draws)
-        logits = self._logits(batch, adjacency)
-        objective = LOSSES[self.chosen.objective]
-        return torch.stack([objective(rows, batch.labels, nn.functional.cross_entropy) for rows in logits]).sum()
-
-    def _logits(self, batch: Padded, adjacency: Tensor) -> Tensor:
-        """Logits ``[networks, copies, B, C]`` on the same matrices ``[K, n, n]``, or on others for each network."""
-        each = 0 if adjacency.ndim == 4 else None
-        mask = batch.mask.repeat(self.chosen.copies, 1)
-
-        def run(weights: dict[str, Tensor], matrices: Tensor) -> Tensor:
-            x = self.features.dense(matrices, mask, None)
-            logits: Tensor = functional_call(self.base, weights, (x.to(torch.float32), matrices, mask))
-            return logits
-
-        logits: Tensor = vmap(run, in_dims=(0, each))(self.weights, adjacency)
-        return logits.view(len(self.networks), self.chosen.copies, len(batch.labels), -1)
-
-    def _attacked(self, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
-        """The noisy copies after an attack on the graph itself, against each network ``[networks, copies * B, n, n]``."""
-        attack = Attack.drawn(batch.adjacency, adjacency, self.view.room(batch, 1, draws), draws, self.flips)
-        clean = batch.adjacency.repeat(len(self.networks), 1, 1, 1).requires_grad_()
-        losses = [averaged_loss(rows, batch.labels).sum() for rows in self._logits(batch, attack.noisy(clean))]
-        (slopes,) = torch.autograd.grad(torch.stack(losses).sum(), clean)
-        return attack.along(rises(slopes, batch.adjacency))
 
 
 class Soap:

@@ -188,9 +188,9 @@ def _span(values: list[int]) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def fingerprint(graphs: Dataset) -> str:
+def fingerprint(graphs: Sequence[Graph]) -> str:
     """Hash of all graphs, their features, labels and class names; independent of machine and path."""
-    digest = hashlib.sha256(json.dumps([len(graphs), list(graphs.class_names)]).encode())
+    digest = hashlib.sha256(json.dumps([len(graphs), list(getattr(graphs, "class_names", ()))]).encode())
     first: Graph | None = None
     for graph in graphs:
         digest.update(f"{graph.topology} {graph.label}".encode() + (b"" if graph.node is None else b" %d" % graph.node))

@@ -62,14 +62,6 @@ class LabelledGraphs:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def digest(self) -> str:
-        """Hash of the graphs, their labels and features."""
-        parts = {"labels": self.labels, "sizes": self.sizes}
-        for name, pairs in (("edges", self._edges), ("frozen", self._frozen)):
-            if pairs is not None:
-                parts |= {f"{name} counts": pairs.counts, name: pairs.rows}
-        return digest(parts | ({"features": torch.cat(self._own)} if self._own else {}))
-
     def cut(self, members: Tensor, copies: int, *, by_size: bool = False) -> Iterator[Tensor]:
         """The batch in pieces whose matrices fit into memory; ``by_size`` also parts large graphs from small ones, where that
         saves more padding than another piece costs."""

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from flipproof.checks import checked_count, checked_seed
 from flipproof.classifiers.features import NodeFeatures
+from flipproof.datasets.dataset import fingerprint
 from flipproof.errors import InputError
 from flipproof.files import write_bytes
 from flipproof.graphs import Graph, as_graphs
@@ -31,7 +32,7 @@ from flipproof.models.network import NamedNetwork
 from flipproof.progress import note, watched
 from flipproof.training.batches import LabelledGraphs, digest, shuffled
 
-_FORMAT = "flipproof checkpoint 4"
+_FORMAT = "flipproof checkpoint 5"
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _CHECKPOINT_SECONDS = 1.0  # between checkpoints: writing one costs as much as a quick epoch
 _FORGETTING = 10  # early on the average reaches back a tenth of the steps: the first weights are soon forgotten
@@ -160,16 +161,16 @@ class Task(ABC):
     settings: dict[str, Any]  # how members are viewed, as plain JSON: stored with the model
 
     def __init__(self, lesson: Lesson, features: NodeFeatures) -> None:
-        self.model, self.features, self.chosen = lesson.model, features, lesson.chosen
+        self.lesson, self.model, self.features, self.chosen = lesson, lesson.model, features, lesson.chosen
         self.graphs = LabelledGraphs(lesson.graphs, "graphs")
         self.held_out = None if lesson.validation is None else LabelledGraphs(lesson.validation, "validation")
         self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
 
     def fingerprint(self) -> dict[str, Any]:
         """Of the graphs as they are shown, as plain JSON, for the checkpoint."""
-        held_out = None if self.held_out is None else self.held_out.digest()
+        held_out = None if self.lesson.validation is None else fingerprint(self.lesson.validation)
         features = self.features.spec or "a function"
-        return {"features": features, "graphs": self.graphs.digest(), "validation": held_out}
+        return {"features": features, "graphs": fingerprint(self.lesson.graphs), "validation": held_out}
 
     @abstractmethod
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:

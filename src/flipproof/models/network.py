@@ -228,8 +228,8 @@ class GCN(GraphNetwork):
             # never wider than needed: propagate first where the layer widens, last where it narrows
             widens = linear.in_features <= linear.out_features
             hidden = (hidden if widens else nn.functional.linear(hidden, linear.weight)) * scale
-            hidden = layout.gathered(hidden).mul_(scale)
-            hidden = (linear(hidden) if widens else hidden + linear.bias).relu_()
+            hidden = layout.gathered(hidden) * scale
+            hidden = (linear(hidden) if widens else hidden + linear.bias).relu()
         logits: Tensor = self.head(layout.means(hidden))
         return logits
 

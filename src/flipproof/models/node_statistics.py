@@ -141,12 +141,12 @@ def _own(graph: Graph) -> NDArray[Any]:
 
 
 def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list[Floats], NDArray[np.int64]]:
-    from flipproof.classifiers.features import edge_free
-
     members = labelled_graphs(graphs, argument)
     labels = np.array([graph.label for graph in members])
     if features is None:
         return [node_statistics(_own(graph)) for graph in members], labels
+    from flipproof.classifiers.features import edge_free
+
     hook = edge_free(features, "an edge-blind model")
     return [node_statistics(np.asarray(hook.of(graph))) for graph in members], labels
 

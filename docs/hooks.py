@@ -15,18 +15,18 @@ from flipproof.report.templates import references
 
 _OPTIONS = "<!-- options of all commands -->"
 _REFERENCES = "<!-- references -->"
-_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)[^>]+src="(?:https?:)?//[^"]+"|<link[^>]+href="(?:https?:)?//[^"]+\""""
 )
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Options are read from the command line itself; links out of the documentation keep their text alone."""
     for mark, text in ((_OPTIONS, _commands), (_REFERENCES, _references)):
         if mark in markdown:
             markdown = markdown.replace(mark, text())
-    return _OUTSIDE.sub(r"\1", markdown)
+    up = page.file.src_uri.count("/") + 1
+    return re.sub(rf"\[([^\]]+)\]\((?:\.\./){{{up}}}[^)]+\)", r"\1", markdown)
 
 
 def _references() -> str:

@@ -1,9 +1,12 @@
-// Numbers in tables stay in one piece, and a table that is wider than the page says so.
+// Numbers in tables and short code in text stay in one piece, and a table that is wider than the page says so.
 (() => {
   const number = /^[-+−<≥≤~]?\d[\d.,]*( ?[%±×–-] ?[\d.,]*)*( [a-zA-Z]{1,3})?$/;
-  for (const cell of document.querySelectorAll(".md-typeset td")) {
+  for (const cell of document.querySelectorAll(".md-typeset :is(td, th)")) {
     const text = cell.textContent.trim();
-    if (number.test(text) || (cell.cellIndex === 0 && text.length <= 22)) cell.classList.add("number");
+    if (number.test(text) || text.length <= (cell.cellIndex === 0 ? 22 : 8)) cell.classList.add("number");
+  }
+  for (const code of document.querySelectorAll(".md-typeset :is(p, li, td) > code")) {
+    if (/^\S{1,16}$/.test(code.textContent)) code.style.whiteSpace = "nowrap";  // "--out" is not broken after its first hyphens
   }
   const cues = new Map();
   const look = () => {

@@ -1,4 +1,4 @@
-"""The numbering of node pairs ("slots"), checks of a graph's parts, and what is read of PyG's.
+"""The numbering of node pairs ("slots"), checks of a graph's parts, and what is read of networkx's and PyG's.
 
 A graph is undirected and has no self-loops, so ``n`` nodes have ``n (n - 1) / 2`` slots, numbered along the upper
 triangle: (0, 1), (0, 2), ..., (0, n-1), (1, 2), ... This numbering lives in this module and nowhere else.
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from flipproof.errors import InputError
 
 if TYPE_CHECKING:
+    import networkx
     from torch_geometric.data import Data
 
 IntArray = NDArray[np.int64]
@@ -167,6 +168,34 @@ def warn_of_edge_fields(where: str, fields: list[str], remedy: str) -> None:
             UnusedEdgeFields,
             stacklevel=1 + len(list(frames)),
         )
+
+
+def networkx_pairs(graph: networkx.Graph) -> tuple[int, list[tuple[int, int]]]:
+    """The number of nodes of a networkx graph, and its node pairs, numbered in its order; refuses all but simple graphs."""
+    if graph.is_directed():
+        raise InputError(
+            f"expected an undirected graph; got {type(graph).__name__} (graph.to_undirected() keeps an edge where either "
+            "direction exists; certificates then count undirected flips)"
+        )
+    if graph.is_multigraph():
+        raise InputError(
+            f"expected a simple graph; got {type(graph).__name__} (networkx.Graph(graph) keeps one of the edges between two nodes)"
+        )
+    named = {str(key) for *_, values in graph.edges(data=True) for key in values}
+    warn_of_edge_fields("the networkx graph", sorted(named), "drop them")
+    index = {node: position for position, node in enumerate(graph)}
+    return len(index), [(index[u], index[v]) for u, v in graph.edges]
+
+
+def networkx_features(graph: networkx.Graph, attribute: str) -> NDArray[Any]:
+    """An attribute of all nodes of a networkx graph, a row per node."""
+    for node in graph:
+        if attribute not in graph.nodes[node]:
+            raise InputError(
+                f"node_features names the node attribute {attribute!r}; node {node!r} has none (set it on every node)"
+            )
+    rows = [np.ravel(to_numpy(graph.nodes[node][attribute])) for node in graph]
+    return as_array(rows, "node_features", "the same number of values at every node")
 
 
 def pyg_pairs(data: Data) -> tuple[int, IntArray]:

@@ -21,6 +21,8 @@ from flipproof.graphs.conversions import (
     canonical_pairs,
     checked_features,
     checked_label,
+    networkx_features,
+    networkx_pairs,
     pairs_of_slots,
     pyg_edge_fields,
     pyg_pairs,
@@ -295,34 +297,14 @@ class Graph:
             label: The default is the graph attribute ``label`` or ``y``, if there is one.
             frozen, name: As for :class:`Graph`; pairs are of the new numbers.
         """
-        if graph.is_directed():
-            raise InputError(
-                f"expected an undirected graph; got {type(graph).__name__} (graph.to_undirected() keeps an edge where "
-                "either direction exists; certificates then count undirected flips)"
-            )
-        if graph.is_multigraph():
-            raise InputError(
-                f"expected a simple graph; got {type(graph).__name__} (networkx.Graph(graph) keeps one of the edges "
-                "between two nodes)"
-            )
-        named = {str(key) for *_, values in graph.edges(data=True) for key in values}
-        warn_of_edge_fields("the networkx graph", sorted(named), "drop them")
-        index = {node: position for position, node in enumerate(graph)}
-        edges = [(index[u], index[v]) for u, v in graph.edges]
-        if node_features is None and index and all("x" in graph.nodes[node] for node in index):
+        num_nodes, pairs = networkx_pairs(graph)
+        if node_features is None and num_nodes and all("x" in graph.nodes[node] for node in graph):
             node_features = "x"
-        if isinstance(node_features, str) and index:
-            missing = [node for node in index if node_features not in graph.nodes[node]]
-            if missing:
-                raise InputError(
-                    f"node_features names the node attribute {node_features!r}; node {missing[0]!r} has none "
-                    "(set it on every node)"
-                )
-            rows = [np.ravel(to_numpy(graph.nodes[node][node_features])) for node in index]
-            node_features = as_array(rows, "node_features", "the same number of values at every node")
+        if isinstance(node_features, str) and num_nodes:
+            node_features = networkx_features(graph, node_features)
         if label is None:
             label = graph.graph.get("label", graph.graph.get("y"))
-        return cls(len(index), edges, node_features, label, frozen=frozen, name=name)
+        return cls(num_nodes, pairs, node_features, label, frozen=frozen, name=name)
 
     def to_networkx(self) -> networkx.Graph:
         """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known."""

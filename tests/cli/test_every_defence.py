@@ -39,7 +39,7 @@ EVERY = {
     "labels": (["--keep", 0.9, "--label-keep", 0.9], ["--samples", 800], "keep 0.9 label keep 0.9", "influence", "labels"),
     "voting": (["--groups", 3], [], "voting 3", "voting", None),
     "flips": (["--groups", 2, "--flips", 1], ["--depth", 1], "voting 2", "voting", None),
-    "features": (["--groups", 3, "--feature-groups", 2], [], "voting 3", "voting", "nodes"),
+    "features": (["--groups", 3, "--feature-groups", 2], [], "voting 3 feature groups 2", "voting", "nodes"),
     "local": (["--model", "local", "--budget", 2], ["--nodes", 1], "local 2", "local", None),
     "edge-blind": (["--model", "edge-blind"], [], "edge-blind", "edge-blind", None),
     "none": (["--defence", "none"], ["--defence", "none"], "clean", "none", None),

@@ -179,7 +179,7 @@ def networkx_pairs(graph: networkx.Graph) -> tuple[int, list[tuple[int, int]]]:
         )
     if graph.is_multigraph():
         raise InputError(
-            f"expected a simple graph; got {type(graph).__name__} (networkx.Graph(graph) keeps one of the edges between two nodes)"
+            f"expected a simple graph; got {type(graph).__name__} (networkx.Graph(graph) keeps one edge between two nodes)"
         )
     named = {str(key) for *_, values in graph.edges(data=True) for key in values}
     warn_of_edge_fields("the networkx graph", sorted(named), "drop them")

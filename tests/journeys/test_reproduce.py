@@ -72,14 +72,14 @@ def output_of(script: Path, out: Path) -> str:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """Everything but the times taken: hashes of files, and of the rows of every store."""
+    """Hashes of files, and of the rows of every store."""
     hashes: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".sqlite":
             with sqlite3.connect(path) as store:
                 rows = store.execute("SELECT item, sha256 FROM finished")
                 hashes[str(path.relative_to(folder))] = sorted(rows, key=repr)
-        elif path.is_file() and path.name != "seconds.json":
+        elif path.is_file():
             hashes[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
     return hashes
 
@@ -126,7 +126,7 @@ def test_second_run_reuses_everything(script: Path, finished: tuple[Path, str], 
     out, _ = finished
     made = [path for kind in ("*.safetensors", "certificates.csv") for path in out.rglob(kind)]
     times = {path: path.stat().st_mtime_ns for path in made}
-    assert len(made) == 8 + 6  # models, and runs of those under noise
+    assert len(made) == 6 + 6  # models, and their runs
     before = contents(out)
     assert ": done (" not in output_of(script, out)
     assert {path: path.stat().st_mtime_ns for path in made} == times
@@ -160,7 +160,7 @@ def test_killed_and_continued(
 ) -> None:
     out, made = tmp_path / "out", ["runs", "index.html", "claims.*"]
     if awaited.startswith("models"):
-        made += ["models", "seconds.json"]
+        made += ["models"]
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns(*made))
     process = start(script, out)
     deadline = time.monotonic() + 200

@@ -94,10 +94,10 @@ def test_every_share_and_mean_has_its_spread_and_interval() -> None:
 def test_wrong_and_abstained_count_as_not_certified(tmp_path: Path) -> None:
     path = tmp_path / "certificates.csv"
     path.write_text(
-        "graph,name,nodes,edges,label,method,alpha,samples,predicted,radius,order,p_lower\n"
-        "0,a,4,3,1,paper,0.001,10,1,2,0,0.9\n"
-        "1,b,4,3,1,paper,0.001,10,0,3,0,0.9\n"
-        "2,c,4,3,1,paper,0.001,10,,-1,0,0.4\n"
+        "graph,label,method,alpha,samples,predicted,radius\n"
+        "0,1,paper,0.001,10,1,2\n"
+        "1,1,paper,0.001,10,0,3\n"
+        "2,1,paper,0.001,10,,-1\n"
     )
     read = read_certificates([path, path])
     reading = Reading("paper", 0.001, 10)

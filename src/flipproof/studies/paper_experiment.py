@@ -2,29 +2,27 @@
 
 OUT/models/NAME     a trained model, written whole; three of each kind, which differ in their initial weights
 OUT/runs/NAME       the votes of its test graphs, as ``flipproof certify`` keeps them, and certificates.csv, read off them
-OUT/seconds.json    computing time of every job
 """
 
 from __future__ import annotations
 
-import json
-import time
+import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from flipproof.certificates.metrics import certified_accuracy, shares
-from flipproof.certificates.sampled_votes import METHODS, certify_votes
+from flipproof.certificates.sampled_votes import METHODS, Votes, certify_votes
 from flipproof.datasets import Split, split, topologies
 from flipproof.defences.baselines import EdgeBlindClassifier
 from flipproof.engines import ThisProcess
 from flipproof.engines.pool import one_thread
-from flipproof.files import write_json, write_text
+from flipproof.files import write_text
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
 from flipproof.report.drawing import NetworksCurve
@@ -32,10 +30,10 @@ from flipproof.runs.certifying import ask_missing, certified_run, read_evidence
 from flipproof.runs.run_folder import CertifySettings, Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate
 from flipproof.studies.experiment import run_jobs
-from flipproof.studies.search_space import space
+from flipproof.studies.search_space import fit_edge_blind, space
 
 CERTIFICATES = "certificates.csv"
-_BLIND, _RADIUS = "edge-blind", "gin-radius"  # the line to beat; a GIN trained for the radius
+_RADIUS = "gin-radius"  # a GIN trained for the radius
 _CERTIFIED = ("gin", _RADIUS, "gcn")
 
 
@@ -112,31 +110,25 @@ class Settings:
 
     def jobs(self) -> list[Job]:
         """All jobs, long ones first."""
-        return [_CLEAN, *(Job(*kind) for kind in product(("gin", "gcn"), self.keeps[::-1])), Job(_BLIND)]
+        return [Job(*kind) for kind in product(("gin", "gcn"), self.keeps[::-1])]
 
 
 @dataclass(frozen=True)
 class Model:
-    """A network trained under the noise of one keep probability (``None``: without noise), the ``number``-th of its kind."""
+    """A network trained under the noise of one keep probability, the ``number``-th of its kind."""
 
     network: str
-    keep: float | None
+    keep: float
     number: int
 
     @property
     def name(self) -> str:
-        return f"{self.network}-{'clean' if self.keep is None else self.keep}-{self.number}"
+        return f"{self.network}-{self.keep}-{self.number}"
 
     @property
     def candidate(self) -> Candidate:
         """The defence that the network is trained for."""
-        if self.keep is None:
-            return Candidate(space("edge-blind" if self.network == _BLIND else "none"))
         return Candidate(space("smoothing"), space("smoothing").checked({"keep": self.keep}))
-
-    @property
-    def features(self) -> str:
-        return "constant" if self.network == _BLIND else "degree"
 
     def folder(self, out: Path) -> Path:
         return out / "models" / self.name
@@ -151,32 +143,15 @@ class Job:
     """Networks that are trained together, then certified. Both kinds of GIN begin with the same training."""
 
     network: str
-    keep: float | None = None
+    keep: float
 
     @property
     def name(self) -> str:
-        return f"{self.network}-{'clean' if self.keep is None else self.keep}"
-
-    @property
-    def needs(self) -> Job | None:
-        """The job that comes first: the paper retrains the network that it trained without noise."""
-        return _CLEAN if self.network == "gcn" and self != _CLEAN else None
+        return f"{self.network}-{self.keep}"
 
     def models(self, settings: Settings) -> list[Model]:
         kinds = ("gin", _RADIUS) if self.network == "gin" else (self.network,)
-        numbers = range(1 if self.network == _BLIND else settings.networks)
-        return [Model(kind, self.keep, number) for kind in kinds for number in numbers]
-
-    def trained(self, settings: Settings, out: Path) -> bool:
-        return all(model.folder(out).exists() for model in self.models(settings))
-
-    def done(self, settings: Settings, out: Path) -> bool:
-        """Whether all that it makes is there."""
-        certified = self.keep is None or all(model.certificates(out).exists() for model in self.models(settings))
-        return certified and self.trained(settings, out)
-
-
-_CLEAN = Job("gcn")
+        return [Model(kind, self.keep, number) for kind in kinds for number in range(settings.networks)]
 
 
 @cache
@@ -188,97 +163,87 @@ def data_split(settings: Settings) -> Split:
 
 def run_experiment(settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:
     with written_run(folder, StudySettings("reproduce", asdict(settings))):
-        missing = [job for job in settings.jobs() if not job.done(settings, folder)]
-        path = folder / "seconds.json"
-        noted = json.loads(path.read_text()) if path.exists() else {}
-        for jobs in (
-            [job for job in missing if (job == _CLEAN) is first] for first in (True, False)
-        ):  # others start from it
-            work = Work(settings, folder)
-            for job, seconds in run_jobs(
-                "working", jobs, work, workers=workers, quiet=quiet, unit="groups of networks"
-            ):
-                write_json(path, noted := {**noted, job.name: round(seconds, 3)})
+        missing = [
+            job
+            for job in settings.jobs()
+            if not all(model.certificates(folder).exists() for model in job.models(settings))
+        ]
+        work = partial(do_job, settings, folder)
+        for _ in run_jobs("working", missing, work, workers=workers, quiet=quiet, unit="groups of networks"):
+            pass
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a worker does: train the networks of a job, certify them, each whole or not at all; the seconds taken."""
-
-    settings: Settings
-    folder: Path
-
-    def __call__(self, job: Job) -> float:
-        started = time.process_time()
-        with one_thread():
-            if not job.trained(self.settings, self.folder):
-                _train(job, self.settings, self.folder)
-            if job.keep is not None:
-                for model in job.models(self.settings):
-                    _certify(model, self.settings, self.folder)
-        return time.process_time() - started
-
-
-def _train(job: Job, settings: Settings, folder: Path) -> None:
+def do_job(settings: Settings, folder: Path, job: Job) -> None:
+    """What a worker does: train the networks of a job, certify them, each whole or not at all."""
     from flipproof import models
 
-    first = [] if job.needs is None else job.needs.models(settings)
-    trained = train_networks(job, settings, start=[models.load(model.folder(folder)) for model in first])
-    for model, (network, stages) in trained.items():
-        models.save(
-            network,
-            model.folder(folder),
-            defence={"name": model.candidate.defence.name, **model.candidate.settings},
-            features=model.features,
-            metadata={
-                "data": f"topologies:{settings.graphs}",
-                "data_seed": settings.seed,
-                "split_seed": settings.seed,
-                "test": 1 - settings.train_graphs / settings.graphs,
-                "training": stages,
-                "starts_from": first[model.number].name if first else None,
-            },
-        )
+    with one_thread():
+        if not all(model.folder(folder).exists() for model in job.models(settings)):
+            for model, (network, stages) in train_networks(job, settings).items():
+                models.save(
+                    network,
+                    model.folder(folder),
+                    defence={"name": model.candidate.defence.name, **model.candidate.settings},
+                    features="degree",
+                    metadata={
+                        "data": f"topologies:{settings.graphs}",
+                        "data_seed": settings.seed,
+                        "split_seed": settings.seed,
+                        "test": 1 - settings.train_graphs / settings.graphs,
+                        "training": stages,
+                    },
+                )
+        for model in job.models(settings):
+            if not model.certificates(folder).exists():
+                _certify(model, settings, folder)
 
 
-def train_networks(
-    job: Job, settings: Settings, *, start: Sequence[Any] = ()
-) -> dict[Model, tuple[Any, list[dict[str, Any]]]]:
-    """The networks of a job, trained together, and how; from the weights of ``start``, or of the job that it needs."""
+def train_networks(job: Job, settings: Settings) -> dict[Model, tuple[Any, list[dict[str, Any]]]]:
+    """The networks of a job, trained together, and how. The paper retrains the GCNs that it trained without noise."""
     from flipproof import models
-    from flipproof.training.stacked import standardise_inputs, train_stack
+    from flipproof.training.stacked import train_stack
 
-    graphs = data_split(settings).train
-    if job.network == _BLIND:  # a weak line would flatter every certificate
-        (line,) = job.models(settings)
-        network = models.NodeStatistics(graphs.num_classes)
-        return {line: (network, [asdict(network.fit(graphs, features=line.features, seed=settings.seed))])}
-    noise = None if job.keep is None else EdgeNoise(keep=job.keep)
-    shape: dict[str, Any] = {"in_features": 1, "num_classes": graphs.num_classes}
-    numbers, stack = range(settings.networks), list(start)
-    if not stack and job.needs is not None:
-        stack = [network for network, _ in train_networks(job.needs, settings).values()]
-    elif not stack:
-        make = partial(models.GCN, **shape) if job.network == "gcn" else partial(models.GIN, **shape, noise=noise)
-        stack = [make(seed=settings.networks * settings.seed + number) for number in numbers]
-        for network in stack:
-            standardise_inputs(network, graphs)
+    graphs, noise = data_split(settings).train, EdgeNoise(keep=job.keep)
     train = partial(train_stack, graphs=graphs, noise=noise, features="degree", seed=settings.seed)
     if job.network == "gcn":
-        epochs = settings.clean_epochs if job.keep is None else settings.gcn_epochs
-        stages = [train(stack, **_GCN, epochs=epochs)]
+        stack = copy.deepcopy(_without_noise(settings))
+        stages = [train(stack, **_GCN, epochs=settings.gcn_epochs)]
         return {model: (stack[model.number], stages) for model in job.models(settings)}
-    assert job.keep is not None
+    shape: dict[str, Any] = {"in_features": 1, "num_classes": graphs.num_classes, "noise": noise}
+    stack = _fresh(partial(models.GIN, **shape), settings)
     stages = [train(stack, **_GIN, epochs=settings.gin_epochs[0])]
     if job.keep <= settings.sized_keep:
         shape["sizes"] = _SIZES
-    for_radius = [models.GIN(**shape, noise=noise, seed=0) for _ in numbers]
+    for_radius = [models.GIN(**shape, seed=0) for _ in stack]
     for ours, theirs in zip(for_radius, stack, strict=True):
         ours.load_state_dict(theirs.state_dict(), strict=False)  # what it learns about sizes starts from nothing
     majority = [train(stack, **_MAJORITY, epochs=settings.gin_epochs[1])]
     attacked = [train(for_radius, **stage) for stage in _attacked_stages(job.keep, settings)]
     made = {"gin": (stack, stages + majority), _RADIUS: (for_radius, stages + attacked)}
     return {model: (made[model.network][0][model.number], made[model.network][1]) for model in job.models(settings)}
+
+
+@cache
+def _without_noise(settings: Settings) -> list[Any]:
+    """The paper's networks before they are retrained; made once per process."""
+    from flipproof import models
+    from flipproof.training.stacked import train_stack
+
+    graphs = data_split(settings).train
+    stack = _fresh(partial(models.GCN, in_features=1, num_classes=graphs.num_classes), settings)
+    train_stack(
+        stack, graphs=graphs, noise=None, features="degree", seed=settings.seed, **_GCN, epochs=settings.clean_epochs
+    )
+    return stack
+
+
+def _fresh(make: partial[Any], settings: Settings) -> list[Any]:
+    from flipproof.training.stacked import standardise_inputs
+
+    stack = [make(seed=settings.networks * settings.seed + number) for number in range(settings.networks)]
+    for network in stack:
+        standardise_inputs(network, data_split(settings).train)
+    return stack
 
 
 # fixed on graphs of other seeds than the experiment's (docs/paper.md)
@@ -302,24 +267,18 @@ def _certify(model: Model, settings: Settings, folder: Path) -> None:
     """Ask about every test graph, as ``flipproof certify`` does, and read all certificates off the votes; once."""
     from flipproof import models
 
-    path = model.certificates(folder)
-    if path.exists():
-        return
     parts, candidate = data_split(settings), model.candidate
     graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
-    defence = candidate.defended(models.load(model.folder(folder)), model.features)
+    defence = candidate.defended(models.load(model.folder(folder)), "degree")
     samples = settings.samples(model.network)
     question = candidate.question(
         {"samples": samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}, graphs=len(graphs)
     )
     identity = models.load_metadata(model.folder(folder)).weights_hash
     stated: dict[str, Any] = {"split_seed": settings.seed, "model": model.network, "model_sha256": identity}
-    with certified_run(path.parent, defence, question, parts.dataset, graphs, **stated) as run:
+    with certified_run(model.certificates(folder).parent, defence, question, parts.dataset, graphs, **stated) as run:
         ask_missing(run, defence, graphs, engine=lambda pieces: ThisProcess())
         write_certificates(run, settings.readings(model.network))
-
-
-_READING = list(Reading._fields)
 
 
 def write_certificates(run: Run[CertifySettings], readings: Sequence[Reading]) -> None:
@@ -327,15 +286,15 @@ def write_certificates(run: Run[CertifySettings], readings: Sequence[Reading]) -
     import pandas
 
     rows = []
-    for index, votes in read_evidence(run):
-        graph = votes.graph
-        about = (index, graph.name, graph.num_nodes, graph.num_edges, graph.label)
+    for index, evidence in read_evidence(run):
         for reading in readings:
-            read = certify_votes(votes, **reading._asdict())  # type: ignore[arg-type]
-            rows.append((*about, *reading, read.label, read.radius, read.order, repr(read.p_lower)))
-    columns = ["graph", "name", "nodes", "edges", "label", *_READING, "predicted", "radius", "order", "p_lower"]
-    table = pandas.DataFrame(rows, columns=columns).astype({"predicted": "Int64"})
-    write_text(run.folder / CERTIFICATES, table.to_csv(index=False, lineterminator="\n"))
+            read = certify_votes(
+                cast(Votes, evidence), method=reading.method, alpha=reading.alpha, samples=reading.samples
+            )
+            rows.append((index, evidence.graph.label, *reading, read.label, read.radius))
+    table = pandas.DataFrame(rows, columns=["graph", "label", *Reading._fields, "predicted", "radius"])
+    content = table.astype({"predicted": "Int64"}).to_csv(index=False, lineterminator="\n")
+    write_text(run.folder / CERTIFICATES, content)
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,7 +315,7 @@ def read_certificates(paths: Sequence[Path]) -> Table:
     radii: dict[Reading, list[IntArray]] = {}
     for path in paths:
         table = pandas.read_csv(path, converters={"alpha": float})  # exactly as it was written
-        for reading, graphs in table.groupby(_READING, sort=False):
+        for reading, graphs in table.groupby(list(Reading._fields), sort=False):
             right = graphs["predicted"] == graphs["label"]  # an abstention is equal to nothing
             radii.setdefault(Reading(*reading), []).append(np.where(right, graphs["radius"], -1))
     return Table({reading: np.stack(networks) for reading, networks in radii.items()})
@@ -369,10 +328,10 @@ def read_tables(settings: Settings, folder: Path) -> dict[tuple[str, float], Tab
     }
 
 
-def edge_blind_accuracy(settings: Settings, folder: Path) -> float:
-    """The line to beat: right at every radius where it is right at all."""
-    from flipproof import models
-
-    line, test = Model(_BLIND, None, 0), data_split(settings).test
-    blind = EdgeBlindClassifier(models.load(line.folder(folder)), features=line.features)
-    return float(certified_accuracy(blind.certify_all(test), test.labels, [0])[0])
+@cache
+def edge_blind_accuracy(settings: Settings) -> float:
+    """The line to beat, which holds at every radius. A weak one would flatter every certificate."""
+    parts = data_split(settings)
+    model, _ = fit_edge_blind(parts.train, features="constant", seed=settings.seed)
+    certificates = EdgeBlindClassifier(model, features="constant").certify_all(parts.test)
+    return float(certified_accuracy(certificates, parts.test.labels, [0])[0])

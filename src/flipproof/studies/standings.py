@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,10 +43,10 @@ _SHOWN = (*((_ANY, str(r)) for r in RADII), (_ANY, _AVERAGE), (_ATTACKED, _ATTAC
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure measured on several folds; of a share on a single fold, with the number of its test graphs."""
+    """A figure measured on several folds; a share on a single one has the number of its test graphs, any other figure 0."""
 
     values: tuple[float, ...]
-    graphs: int = 1
+    graphs: int = 0
 
     @property
     def mean(self) -> float:
@@ -56,15 +57,15 @@ class Measured:
         """Student's 95% interval over folds, somewhat too short as they share training graphs; of a single fold the exact one."""
         count = len(self.values)
         if count < 2:
-            low, high = share_interval(min(self.graphs, round(self.mean * self.graphs)), self.graphs)
+            low, high = share_interval(round(self.mean * self.graphs), self.graphs)
             return float(low), float(high)
         half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * np.std(self.values, ddof=1) / np.sqrt(count))
         return self.mean - half, self.mean + half
 
     def __str__(self) -> str:
-        low, high = self.ends
-        spread = f"± {(high - low) / 2:.3f}" if len(self.values) > 1 else f"({short_interval((low, high))})"
-        return f"{self.mean:.3f} {spread}"
+        if len(self.values) > 1:
+            return f"{self.mean:.3f} ± {self.ends[1] - self.mean:.3f}"
+        return f"{self.mean:.3f}" + (f" ({short_interval(self.ends)})" if self.graphs else "")
 
     def above(self, other: Measured) -> bool:
         """Whether it is larger on the same folds by more than the interval of the difference."""
@@ -105,7 +106,8 @@ class Standing:
     def measured(self) -> dict[tuple[str, str, str], Measured]:
         """By method, attacker and radius, or another figure."""
         groups = self.records.groupby(["method", "attacker", "radius"], sort=False)
-        return {key: Measured(tuple(own["value"]), int(own["graphs"].iloc[0])) for key, own in groups}
+        counts = {key: 0 if key[2] in (_AVERAGE, _COST) else int(own["graphs"].iloc[0]) for key, own in groups}
+        return {key: Measured(tuple(own["value"]), counts[key]) for key, own in groups}
 
     def accuracy(self, method: str, radius: int) -> Measured:
         """Certified accuracy: the share of test graphs that are right and withstand any flips."""
@@ -122,6 +124,7 @@ class Standing:
             row = [name]
             for kind in _SHOWN:
                 text = str(self.measured.get((name, *kind), ""))
+                text = "all pairs" if name == self.line and kind[1] == _AVERAGE else text
                 above = text and kind[1].isdecimal() and name in self.radii and self.better(name, kind[1])
                 row.append(mark.format(text) if above else text)
             rows.append(row)
@@ -155,9 +158,9 @@ def _standing(protocol: Protocol, finished: Mapping[Job, Mapping[str, Any]]) -> 
         if row.edge_blind:
             for fold, one in results.items():
                 lines += [(_MAJORITY, fold, len(one.graphs), _ANY, str(r), own[fold]["majority"]) for r in RADII]
-        chosen = [_words(own[fold]["chosen"]) for fold in results]
-        told = "; ".join(f"{text} ({chosen.count(text)})" for text in dict.fromkeys(chosen))
-        remarks += [f"{row.name}, chosen in so many folds: {told}."] if any(chosen) else []
+        chosen = Counter(_words(own[fold]["chosen"]) for fold in results if len(row.candidates) > 1)
+        told = ", ".join(f"{text} ({folds} fold{'s' * (folds != 1)})" for text, folds in chosen.items())
+        remarks += [f"{row.name}: validation graphs chose {told}."] * bool(told)
         if all(only_class(one.certified[""]["label"], one.labels) is not None for one in results.values()):
             remarks.append(f"{row.name} names one class only, whatever the graph: nothing follows for its defence.")
     return Standing(

@@ -18,7 +18,7 @@ from flipproof.certificates.influence import choose_order, climb, lead_test, sta
 from flipproof.certificates.influence.climb import default_split
 from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest, log_excess
 from flipproof.certificates.influence.statistics import count_flips
-from flipproof.certificates.influence.worst_set import SetWeights, all_above
+from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above
 from flipproof.noise import BLOCK, SampleStream
 from support.cube import Cube, classifier, statistic
 
@@ -96,15 +96,16 @@ def test_counts_do_not_depend_on_how_samples_are_cut(monkeypatch: pytest.MonkeyP
             assert np.array_equal(table, cut.table(labels, order))
 
 
+@pytest.mark.parametrize("order", [3, 4])
 @pytest.mark.parametrize("noise", [KEEP8, UNEQUAL])
-def test_the_statistic_of_a_set_is_that_of_a_plain_loop(noise: EdgeNoise) -> None:
+def test_the_statistic_of_a_set_is_that_of_a_plain_loop(noise: EdgeNoise, order: int) -> None:
     votes = linear_votes(noise, nodes=5, samples=1500)
-    counts, states = count_flips(votes, 3), votes.graph.slot_states
+    counts, states = count_flips(votes, order), votes.graph.slot_states
     flips = votes.stream().flips(0, 1500)
     rng = np.random.default_rng(0)
     for adds, removes in ((1, 0), (1, 1), (2, 1), (3, 1), (0, 4), (2, 3)):
         attack = Attack.of(noise, states, adds=adds, removes=removes)
-        cells = Cells.of(attack.groups, 1.0, min(3, attack.size))
+        cells = Cells.of(attack.groups, 1.0, min(order if attack.size == 4 else 3, attack.size))
         top, rival = rng.normal(size=(2, len(cells.kinds)))
         test = LeadTest(*(dict(zip(cells.kinds, part, strict=True)) for part in (top, rival)), 0.0, 0.0)
         weights = counts.weights(test, attack, 0, [2, 1])
@@ -132,6 +133,10 @@ def subset_sum(weights: SetWeights, chosen: list[int]) -> float:
         value += sum(weights.double[i, j] for i, j in itertools.combinations(chosen, 2))
     if weights.triple is not None:
         value += sum(float(weights.triple[t]) for t in itertools.combinations(chosen, 3))
+    if weights.quadruple is not None:
+        ranks = sorted(int(np.flatnonzero(weights.quadruple.ranked == slot)[0]) for slot in chosen)
+        for first, *rest in itertools.combinations(ranks, 4):
+            value += float(weights.quadruple.after(first)[tuple(rank - first - 1 for rank in rest)])
     return float(value)
 
 
@@ -174,7 +179,7 @@ def test_no_statistic_is_expected_to_exceed_its_bound_where_the_lead_is_lost(fli
     for cube, chosen, rival in lost_attacks(flips):
         removes = int(cube.clean[chosen].sum())
         attack = Attack.of(cube.noise, cube.clean, adds=flips - removes, removes=removes)
-        for order in (1, 2, 3):
+        for order in (1, 2, 3, 4):
             designed = LeadTest.of(attack, order, samples=3000, level=0.001)
             tests = [] if designed is None else [(designed.top, designed.rival)]
             kinds = Cells.of(attack.groups, attack.overlap, min(order, attack.size)).kinds
@@ -254,6 +259,8 @@ def random_weights(rng: np.random.Generator, counts: tuple[int, ...], order: int
         members[sum(counts[:group]) : sum(counts[:group]) + count] = group
     members = np.sort(members)
     double = rng.normal(size=(slots, slots))
+    ranked = rng.permutation(slots)
+    four = [random_cube(rng, slots - rank - 1) for rank in range(slots)]
     return SetWeights(
         float(rng.normal()),
         rng.normal(size=slots),
@@ -261,6 +268,9 @@ def random_weights(rng: np.random.Generator, counts: tuple[int, ...], order: int
         random_cube(rng, slots) if order > 2 else None,
         members,
         counts,
+        Quadruples(ranked, four.__getitem__, max(float(np.abs(cube).max(initial=0)) for cube in four))
+        if order > 3
+        else None,
     )
 
 
@@ -271,7 +281,10 @@ def random_cube(rng: np.random.Generator, slots: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("counts", "order"),
-    [*itertools.product(((1,), (2,), (3,), (4,), (6,), (1, 1), (2, 1), (1, 3), (2, 2), (2, 3), (3, 0)), (1, 2, 3))],
+    [
+        *itertools.product(((1,), (2,), (3,), (4,), (6,), (1, 1), (2, 1), (1, 3), (2, 3), (3, 0)), (1, 2, 3)),
+        *itertools.product(((4,), (1, 3), (2, 2), (3, 1), (4, 0)), (4,)),
+    ],
 )
 def test_the_worst_set_is_found(counts: tuple[int, ...], order: int) -> None:
     rng = np.random.default_rng(sum(counts) + 10 * order)
@@ -375,6 +388,19 @@ def test_a_classifier_that_ignores_edges_is_certified_further_than_its_share() -
     assert certificate.radius >= 3
 
 
+def test_four_slots_counted_together_certify_four_flips_that_three_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise, samples = EdgeNoise(keep=0.7), 40_000
+    votes = linear_votes(noise, nodes=6, samples=samples)
+    labels = np.random.default_rng(0).choice(2, p=[0.57, 0.43], size=samples).astype(np.uint8)
+    votes = replace(votes, labels=labels, num_classes=2)
+    with_four = certify_votes(votes)
+    monkeypatch.setattr(climb, "_FOURTH_WORK", 0)
+    without = certify_votes(votes)
+    assert (with_four.order, without.order) == (4, 3)
+    assert with_four.radius >= 4
+    assert without.radius == 3
+
+
 def test_few_votes_beside_many_classes_below_one_half() -> None:
     votes = linear_votes(KEEP8, samples=10_000)
     labels = np.random.default_rng(0).choice(5, p=[0.48, 0.13, 0.13, 0.13, 0.13], size=10_000).astype(np.uint8)
@@ -405,7 +431,8 @@ def test_beyond_the_limit_influence_is_votes_with_all_of_alpha(monkeypatch: pyte
 
 def test_order_depends_on_sizes_alone() -> None:
     assert choose_order(45, 10_000, EdgeNoise(keep=0.8), 8) == 3
-    assert choose_order(45, 100_000, EdgeNoise(keep=0.8), 8) == 3
+    assert choose_order(45, 100_000, EdgeNoise(keep=0.8), 8) == 4
+    assert choose_order(120, 100_000, EdgeNoise(keep=0.8), 8) == 3
     assert choose_order(45, 10_000, EdgeNoise(keep=0.9), 8) == 2  # a triple is flipped in ten samples
     assert choose_order(45, 1_000, EdgeNoise(keep=0.99), 8) == 0
     assert choose_order(2000, 10_000, EdgeNoise(keep=0.8), 8) == 1

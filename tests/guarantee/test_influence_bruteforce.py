@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from flipproof import EdgeNoise, certify_votes
-from flipproof.certificates.influence.climb import lead_test
+from flipproof.certificates.influence.climb import _lead_tests
 from flipproof.certificates.influence.lead_test import Attack, Cells, SignTest, log_excess
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.certificates.vote_share import slack, worst_case
@@ -64,7 +64,7 @@ def check(cube: Cube, tally: Counter[str], most_flips: int) -> None:
             attacked[places] ^= True
             shares = cube.shares_after(attacked)
             best = dict.fromkeys(rivals, False)
-            for order in (1, 2, 3):
+            for order in (1, 2, 3, 4):
                 best = {
                     r: best[r] | passes for r, passes in confirmed(cube, places, adds, order, shares, tally).items()
                 }
@@ -90,9 +90,10 @@ def confirmed(
     top = int(np.argmax(cube.shares))
     attack = Attack.of(cube.noise, cube.clean, adds=adds, removes=len(places) - adds)
     room = slack(cube.noise, adds, len(places) - adds)
-    test = lead_test(attack, room, order, samples=SAMPLES, level=LEVEL) if attack.size else None
-    passed = dict.fromkeys((label for label in range(cube.num_classes) if label != top), False)
-    for rival in passed if test is not None else ():
+    tests = _lead_tests(attack, room, order, samples=SAMPLES, level=LEVEL) if attack.size else []
+    rivals = [label for label in range(cube.num_classes) if label != top]
+    passed = dict.fromkeys(rivals, False)
+    for test, rival in itertools.product(tests, rivals):
         tally["tests"] += 1
         if isinstance(test, SignTest):  # what its level rests on has a test of its own
             cases = SAMPLES * parted_votes(cube, places[0], top, rival)
@@ -100,12 +101,13 @@ def confirmed(
             assert not (passed[rival] and shares[top] <= shares[rival])
             tally["sign tests"] += 1
             continue
+        tally["tests of degree four"] += (4,) in test.top or (2, 2) in test.top or (1, 3) in test.top
         mean, exact, cells = statistic(cube, places, attack, (test.top, test.rival), top, rival)
         passes = SAMPLES * mean > test.threshold
         passed[rival] |= passes
         if shares[top] <= shares[rival]:
             tally["lost leads"] += 1
-            bound = (test.threshold + np.log(LEVEL)) / SAMPLES
+            bound = (test.threshold + np.log(LEVEL / len(tests))) / SAMPLES
             assert exact <= bound, (exact, bound, cube, places, rival)
             assert not passes
             tally["bounds"] += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,13 +21,15 @@ from flipproof.noise import EdgeNoise
 if TYPE_CHECKING:
     from flipproof.certificates.sampled_votes import Votes
 
-# Limits of the orders: slots; cells of the table of pairs; work per sample on triples, which is to stay well below the work of a
-# small network, and flips kept; and samples with all slots of a subset flipped, below which an order says nothing.
+# Limits of the orders: slots; cells of the table of pairs; work per sample on triples and on quadruples, which is to stay well
+# below the work of a small network, and flips kept; and samples with all slots of a subset flipped, below which an order says
+# nothing (quadruples: too little to pay for their work).
 _FIRST_SLOTS = 1 << 16
 _SECOND_CELLS = 1 << 23
 _THIRD_WORK = 500_000
 _THIRD_BITS = 1 << 29
-_LEAST_TRIALS = 20
+_FOURTH_WORK = 2_000_000
+_LEAST_TRIALS = (20, 20, 20, 100)
 _EFFORT = 500  # table entries per sample that the search for the worst attacked set may look at
 
 _LABEL = 0.1  # as votes
@@ -46,7 +47,7 @@ class AlphaSplit(NamedTuple):
 
 
 def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: int) -> int:
-    """The highest order of influences worth counting: 3, 2, 1, or 0 for the vote share alone.
+    """The highest order of influences worth counting: 4, 3, 2, 1, or 0 for the vote share alone.
 
     >>> [choose_order(n, 10_000, EdgeNoise(keep=0.8), 8) for n in (45, 435, 10_000, 1_000_000)]
     [3, 2, 1, 0]
@@ -56,12 +57,11 @@ def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: in
         num_slots <= _FIRST_SLOTS,
         num_classes * num_slots**2 <= _SECOND_CELLS,
         flip * num_slots**3 <= _THIRD_WORK and samples * num_slots <= _THIRD_BITS,
+        flip**2 * num_slots**4 <= _FOURTH_WORK,
     )
-    worth = (
-        good and samples * flip**order >= _LEAST_TRIALS and num_slots >= order
-        for order, good in enumerate(limits, start=1)
-    )
-    return len(list(takewhile(bool, worth)))
+    trials = (samples * flip**order >= least for order, least in enumerate(_LEAST_TRIALS, start=1))
+    worth = [all(terms) for terms in zip(limits, trials, (num_slots > order for order in range(4)), strict=True)]
+    return next((order for order, good in enumerate(worth) if not good), len(worth))
 
 
 def from_votes(votes: Votes, *, alpha: float) -> Certificate:
@@ -150,16 +150,17 @@ class _Tests:
         """Whether the test of the lead, at level ``part * alpha``, passes for every attacked set and every rival."""
         attack = Attack.of(self.noise, self.states, adds=adds, removes=removes)
         slack = by_votes.slack(self.noise, adds, removes)
-        test = lead_test(attack, slack, self.counts.order, samples=self.samples, level=part * self.alpha)
+        tests = _lead_tests(attack, slack, self.counts.order, samples=self.samples, level=part * self.alpha)
         # rivals together, which is harder, then by themselves
-        waiting = [self.rivals]
-        while test is not None and waiting:
+        waiting = [self.rivals] if tests else []
+        while waiting:
             rivals = waiting.pop()
-            if not self._leads(test, attack, rivals):
-                if len(rivals) == 1:
-                    return False
-                waiting += [rivals[1:], rivals[:1]]
-        return test is not None
+            if any(self._leads(test, attack, rivals) for test in tests):
+                continue
+            if len(rivals) == 1:
+                return False
+            waiting += [rivals[1:], rivals[:1]]
+        return bool(tests)
 
     def _leads(self, test: LeadTest | SignTest, attack: Attack, rivals: list[int]) -> bool:
         """Whether the test passes for every attacked set and for these rivals together."""
@@ -169,7 +170,7 @@ class _Tests:
             unflipped = [counts.table(labels, 0) - part for labels, part in zip(sides, flipped, strict=True)]
             return test.passes(*unflipped) and test.passes(*flipped)
         effort = _EFFORT * self.samples
-        if counts.words:
+        if counts.words and test.degree < 4:
             # a set of harmful slots that fails decides in many cases, and needs few counts
             few, on_few = counts.most_harmful(attack, self.top)
             if not all_above(few.weights(test, on_few, self.top, rivals), test.threshold, effort=effort):
@@ -236,10 +237,10 @@ def default_split(
     rest = 1 - _LABEL - (0 if noise.symmetric else _ROWS)
     attack = Attack.of(noise, states, adds=adds, removes=removes)
     slack = by_votes.slack(noise, adds, removes)
-    test = lead_test(attack, slack, order, samples=samples, level=(rest - _SHARE) * alpha)
+    tests = _lead_tests(attack, slack, order, samples=samples, level=(rest - _SHARE) * alpha)
     needed = 1 - slack + 3.3 * math.sqrt(slack * (1 - slack) / samples)
     # all of alpha for the vote share is worth much: the test of the lead must allow for twice the lost votes
-    pays = test is not None and 1 - test.needed > 2 * (1 - needed)
+    pays = any(1 - test.needed > 2 * (1 - needed) for test in tests)
     share = _SHARE if pays else rest
     rivals = share * _RIVALS if num_classes > 2 else 0.0
     return AlphaSplit(top=share - rivals, rivals=rivals, lead=(rest - share) * (1 - 2.0**-40))
@@ -251,9 +252,15 @@ def _unanimous(samples: int, level: float) -> float:
     return float(lower_bound(samples, samples, failure_prob=level))
 
 
-def lead_test(attack: Attack, slack: float, order: int, *, samples: int, level: float) -> LeadTest | SignTest | None:
-    """The test of the lead, which errs with probability ``level`` at most; ``None`` where it cannot pass."""
+def _lead_tests(
+    attack: Attack, slack: float, order: int, *, samples: int, level: float
+) -> list[LeadTest] | list[SignTest]:
+    """The tests of the lead, of which one must pass: they err with probability ``level`` at most together."""
     if not attack.exists or level <= 0 or _unanimous(samples, level) <= 1 - slack:
-        return None  # even unanimous votes are too few
+        return []  # even unanimous votes are too few
     sign = SignTest.of(attack, samples=samples, level=level)
-    return LeadTest.of(attack, order, samples=samples, level=level) if sign is None else sign
+    if sign is not None:
+        return [sign]
+    degrees = (3, 4) if order == attack.size == 4 else (min(order, 3),)
+    tests = (LeadTest.of(attack, degree, samples=samples, level=level / len(degrees)) for degree in degrees)
+    return [test for test in tests if test is not None]

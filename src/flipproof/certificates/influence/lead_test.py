@@ -155,7 +155,7 @@ class LeadTest:
     @classmethod
     def of(cls, attack: Attack, order: int, *, samples: int, level: float) -> LeadTest | None:
         """The test, a function of sizes, noise and number of samples; ``None`` where it is not expected ever to pass."""
-        degree = min(order, attack.size)  # for up to as many slots these are all functions of T
+        degree = min(order, attack.size)
         if degree == 0 or attack.size > _LARGEST or level <= 0:
             return None
         return cls._of(attack.groups, attack.overlap, degree, samples, level)

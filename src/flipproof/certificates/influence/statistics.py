@@ -1,4 +1,4 @@
-"""How often each class was voted when a slot, a pair or three slots were flipped.
+"""How often each class was voted when a slot, a pair, three or four slots were flipped.
 
 The flips are made again from the sample's index, block by block, and compared with the checksum that was stored with the
 votes: flips that are not those the classifier saw would make every slot look harmless.
@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from flipproof.certificates.influence.lead_test import Attack, Kind, LeadTest
-from flipproof.certificates.influence.worst_set import SetWeights
+from flipproof.certificates.influence.worst_set import Quadruples, SetWeights
 from flipproof.compiling import compiled
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
@@ -77,8 +77,7 @@ class FlipCounts:
 
     def most_harmful(self, attack: Attack, top: int) -> tuple[FlipCounts, Attack]:
         """The counts of a few slots of the attack, where the top class does worst, and the attack on these alone."""
-        shares = self.singles[top] / np.maximum(self.singles.sum(axis=0), 1)  # where each slot was flipped
-        ranked = np.argsort(shares[attack.slots], kind="stable")
+        ranked = np.argsort(self._shares(top)[attack.slots], kind="stable")
         few = [
             ranked[attack.members[ranked] == group][: _FEW // len(attack.groups)] for group in range(len(attack.groups))
         ]
@@ -101,7 +100,7 @@ class FlipCounts:
     def weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
         """The statistic of a test of the lead over the rivals together, as a sum over the subsets of the attacked set."""
         weights: list[NDArray[Any] | None] = [None] * 4
-        for order in range(test.degree + 1):
+        for order in range(min(test.degree, 3) + 1):
             votes, lost = (_chosen(self.table(labels, order), attack.slots, order) for labels in ([top], rivals))
             gain, price = (_by_group(part, attack, order) for part in (test.top, test.rival))
             if order == 3:
@@ -111,7 +110,43 @@ class FlipCounts:
         constant, single, double, triple = weights
         assert constant is not None
         counts = tuple(group.count for group in attack.groups)
-        return SetWeights(float(constant), np.asarray(single), double, triple, attack.members, counts)
+        quadruple = self._quadruples(test, attack, top, rivals) if test.degree > 3 else None
+        return SetWeights(float(constant), np.asarray(single), double, triple, attack.members, counts, quadruple)
+
+    def _quadruples(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> Quadruples:
+        """The statistic's part of all sets of four slots."""
+        ranked = np.argsort(self._shares(top), kind="stable")  # for a quick end of the search
+        ranks = np.empty_like(ranked)
+        ranks[ranked] = np.arange(len(ranked))
+        local = np.argsort(ranks[attack.slots])  # of the attack's slots
+        places, members = ranks[attack.slots[local]], attack.members[local]
+        gain, price = (_kinds(part, len(attack.groups), 4).astype(np.float32) for part in (test.top, test.rival))
+
+        def after(rank: int) -> NDArray[np.float32]:
+            later = places[rank + 1 :] - places[rank] - 1
+            groups = np.ix_(*(members[rank + 1 :],) * 3)
+            votes, lost = (
+                _chosen(self._with_three(ranked, labels, int(places[rank])), later, 3) for labels in ([top], rivals)
+            )
+            return np.asarray(gain[members[rank]][groups] * votes - price[members[rank]][groups] * lost)
+
+        # four slots are flipped together no more often than three of them
+        most = [float(self.table(labels, 3).max(initial=0)) for labels in ([top], rivals)]
+        return Quadruples(local, after, float(np.abs(gain).max() * most[0] + np.abs(price).max() * most[1]))
+
+    def _shares(self, top: int) -> NDArray[np.float64]:
+        """The top class's share of votes where each slot was flipped, ``[N]``."""
+        return np.asarray(self.singles[top] / np.maximum(self.singles.sum(axis=0), 1))
+
+    def _with_three(self, ranked: IntArray, labels: list[int], rank: int) -> NDArray[np.float32]:
+        """Votes for several classes together where the slot of a rank and three of higher ranks were flipped."""
+        key = ("ranked", ranked.tobytes(), self._voted(labels))
+        if key not in self._known:
+            rows = (flips[self._are(votes, key[2])] for flips, votes in self.flips())
+            self._known[key] = [np.packbits(np.unpackbits(part, axis=1)[:, ranked], axis=1) for part in rows]
+        byte, bit = rank // 8, 128 >> rank % 8
+        flipped = (_by_slot(flips[flips[:, byte] & bit > 0])[rank + 1 :] for flips in self._known[key])
+        return _count_together(flipped, self.singles.shape[1] - rank - 1, 3)
 
 
 def _count_together(parts: Iterable[Words], slots: int, order: int) -> NDArray[Any]:

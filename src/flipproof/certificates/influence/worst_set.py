@@ -4,11 +4,15 @@ Weights of slots and pairs are spread over the triples (or pairs) that hold them
 its rows, where the row of a slot is the sum over the triples with that slot. A row is at least the sum of the smallest entries
 that it could consist of. Slots that this excludes are dropped and the bound is taken again; where it does not decide, the sets
 are divided by their most harmful slot (branch and bound). A search that takes too long ends with "no".
+
+Sets of four slots may have a weight of their own. These are never all in memory: the sets with one slot are sets of three of
+the other slots, and their weight joins that of the triple.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +26,19 @@ _SLAB = 16  # slots whose triples are looked at together: as many as the second-
 
 
 @dataclass(frozen=True)
+class Quadruples:
+    """A weight for every set of four slots, made slot by slot."""
+
+    ranked: IntArray  # all slots, the most harmful ones first, ``[n]``
+    # for a rank ``k`` the weights of the slot of that rank with three slots of higher ranks, symmetric, in the order of ranks:
+    # ``[n - k - 1] * 3``
+    after: Callable[[int], NDArray[np.float32]]
+    largest: float  # no weight is larger in absolute value
+
+
+@dataclass(frozen=True)
 class SetWeights:
-    """A weight for every subset of at most three slots."""
+    """A weight for every subset of at most four slots."""
 
     constant: float  # of the empty set
     single: FloatArray  # of each slot, ``[n]``
@@ -33,6 +48,7 @@ class SetWeights:
     triple: NDArray[np.float32] | None
     members: IntArray  # number of the group of each slot, ``[n]``
     counts: tuple[int, ...]  # how many slots of each group a set has
+    quadruple: Quadruples | None = None  # of each set of four slots, where sets have four. ``None``: all 0.
 
     @property
     def size(self) -> int:
@@ -52,9 +68,41 @@ def all_above(weights: SetWeights, goal: float, *, effort: int) -> bool:
     largest += float(np.abs(weights.double).max(initial=0)) * math.comb(size, 2)
     if size > 2 and weights.triple is not None:
         largest += float(np.abs(weights.triple).max(initial=0)) * math.comb(size, 3)
+    if weights.quadruple is not None:
+        largest += weights.quadruple.largest
     # sums of single-precision entries: fewer than 2**6 roundings of 2**-24 of what is summed
     goal += 2.0**-17 * largest + 2.0**-40 * (abs(weights.constant) + abs(goal))
-    return _Search(weights, goal, effort).decided()
+    if weights.quadruple is None:
+        return _Search(weights, goal, effort).decided()
+    assert size == 4  # a larger set holds four slots without the one that comes first
+    for rank in range(len(weights.single)):
+        rest = _with_slot(weights, weights.quadruple, rank)
+        if rest is None:
+            continue
+        search = _Search(rest, goal, effort)
+        if not search.decided():
+            return False
+        effort = search.effort
+    return True
+
+
+def _with_slot(weights: SetWeights, quadruple: Quadruples, rank: int) -> SetWeights | None:
+    """The sets of the slot of a rank and otherwise slots of higher ranks, without that slot; ``None`` if there is none."""
+    assert weights.double is not None
+    assert weights.triple is not None
+    slot, later = int(quadruple.ranked[rank]), quadruple.ranked[rank + 1 :]
+    counts = _less(weights.counts, int(weights.members[slot]))
+    left = np.bincount(weights.members[later], minlength=len(counts))
+    if not all(0 <= count <= there for count, there in zip(counts, left, strict=True)):
+        return None
+    return SetWeights(
+        weights.constant + float(weights.single[slot]),
+        weights.single[later] + weights.double[slot, later],
+        weights.double[np.ix_(later, later)] + weights.triple[slot][np.ix_(later, later)],
+        weights.triple[np.ix_(later, later, later)] + quadruple.after(rank),
+        weights.members[later],
+        counts,
+    )
 
 
 @dataclass

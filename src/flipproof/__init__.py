@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from flipproof.certificates.vote_share import radius as radius
     from flipproof.certificates.vote_share import worst_case as worst_case
     from flipproof.defences.baselines import EdgeBlindClassifier as EdgeBlindClassifier
-    from flipproof.defences.defence import explain as explain
     from flipproof.defences.local import LocalClassifier as LocalClassifier
     from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.defences.voting import VotingClassifier as VotingClassifier
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from flipproof.runs.saved_run import load_run as load_run
     from flipproof.runs.table import to_dataframe as to_dataframe
     from flipproof.studies.estimator import RobustGraphClassifier as RobustGraphClassifier
+    from flipproof.studies.estimator import explain as explain
     from flipproof.studies.estimator import load as load
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
@@ -57,7 +57,6 @@ _HOMES = {
     "certificates.sampled_votes": ["Votes", "certify_counts", "certify_votes"],
     "certificates.vote_share": ["certified_grid", "radius", "worst_case"],
     "defences.baselines": ["EdgeBlindClassifier"],
-    "defences.defence": ["explain"],
     "defences.local": ["LocalClassifier"],
     "defences.smoothing": ["SmoothedClassifier"],
     "defences.voting": ["VotingClassifier"],
@@ -66,7 +65,7 @@ _HOMES = {
     "noise": ["BitNoise", "EdgeGroups", "EdgeNoise", "LabelNoise"],
     "runs.saved_run": ["SavedRun", "certify_run", "load_run"],
     "runs.table": ["to_dataframe"],
-    "studies.estimator": ["RobustGraphClassifier", "load"],
+    "studies.estimator": ["RobustGraphClassifier", "explain", "load"],
     "training": ["TrainingResult", "train", "train_nodes", "train_voting"],
     "training.edge_flip": ["EdgeFlip"],
 }

@@ -13,6 +13,10 @@ from datetime import timedelta
 _LINE_SECONDS = 10.0  # between plain lines
 
 
+Progress = bool | Callable[[int, int], None]
+"""What ``progress=`` of a function takes: whether to show it, or what is called with the amount done and the total."""
+
+
 def note(message: str, *, quiet: bool = False) -> None:
     """Print a line on stderr, above a bar under way."""
     if quiet:
@@ -66,10 +70,8 @@ def _lines(work: str, total: int, unit: str, done: int) -> Callable[[int], None]
 
 
 @contextmanager
-def watched(
-    watcher: bool | Callable[[int, int], None], work: str, total: int, *, unit: str, done: int = 0
-) -> Iterator[Callable[[int], None]]:
-    """What ``progress=`` of a function means: ``True`` shows it, a function is called with the amount done and the total."""
+def watched(watcher: Progress, work: str, total: int, *, unit: str, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """As :func:`progress`, for what a user gave as ``progress=``."""
 
     def report(amount: int) -> None:
         nonlocal done

@@ -15,7 +15,7 @@ from flipproof.certificates.evidence import Evidence
 from flipproof.engines import Engine, ThisProcess
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.progress import note, progress
+from flipproof.progress import Progress, note, progress, watched
 
 if TYPE_CHECKING:
     from flipproof.defences.defence import DefendedClassifier, Run
@@ -114,3 +114,13 @@ def _split(
                 kept.keep(index, place, result)
             advance(1)
     return [results[place] for place, _ in tasks]
+
+
+def in_order(work: str, results: Iterable[tuple[int, Any]], number: int, watcher: Progress) -> list[Any]:
+    """Results by number, in the order of the numbers."""
+    done = dict[int, Any]()
+    with watched(watcher, work, number, unit="graphs") as advance:
+        for index, result in results:
+            done[index] = result
+            advance(1)
+    return [done[index] for index in range(number)]

@@ -26,22 +26,20 @@ from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY, Classifier, as_classifier, unwrapped
 from flipproof.classifiers.guard import Guard
 from flipproof.defences import defence_class, trained_defence
-from flipproof.defences.asking import ask_all, say_differing
+from flipproof.defences.asking import ask_all, in_order, say_differing
 from flipproof.engines import Engine, local_engine
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.graphs.conversions import UnusedEdgeFields
 from flipproof.noise import EdgeNoise, FeatureNoise
-from flipproof.progress import watched
+from flipproof.progress import Progress
 
 if TYPE_CHECKING:
     from flipproof.defences.target import Effort, Target
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """How a defence does pieces of work on one graph: ``map``, or the same on many cores."""
-
-Progress = bool | Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -247,7 +245,7 @@ class DefendedClassifier:
         """The answer for each graph, in their order; the arguments are those of :meth:`certify_all`."""
         members, where = self.graphs_of(graphs), engine or self.engine(workers)
         answers = where.run(lambda task: self.defence.answer(self, task[1]), enumerate(members))
-        return _in_order("asking", ((number, answer) for (number, _), answer in answers), len(members), progress)
+        return in_order("asking", ((number, answer) for (number, _), answer in answers), len(members), progress)
 
     def explain(self, graph: Any, *, seed: int | None = None) -> Certificate:
         """See :func:`flipproof.explain`."""
@@ -307,7 +305,7 @@ class DefendedClassifier:
         chosen, request = self._effective(request)
         chosen.check(graphs, request)
         results = ask_all(chosen, request, dict(enumerate(graphs)), engine=engine or chosen.engine(workers))
-        return _in_order("certifying", ((number, answer) for number, _, answer in results), len(graphs), progress)
+        return in_order("certifying", ((number, answer) for number, _, answer in results), len(graphs), progress)
 
     def effective(self) -> DefendedClassifier:
         """The classifier itself; around a model that sees no edges, the one that is certified at every radius.
@@ -399,27 +397,3 @@ class DefendedClassifier:
             memory=memory,
         )
         return made
-
-
-def explain(classifier: Any, graph: Any, *, seed: int | None = None) -> Certificate:
-    """The certificate of a graph, with the pairs whose flips would hurt its answer most as ``certificate.weakest``.
-
-    Where the truth is known (exhaustive and priced votes, local networks), ``weakest.succeeds`` says whether these flips change
-    the answer; from sampled votes they are the pairs whose flips go with the smallest lead.
-
-    Args:
-        classifier: A defended classifier or a :class:`flipproof.RobustGraphClassifier`, certified with its defaults.
-        graph: A graph in any form that the library accepts.
-        seed: Seed of the noise, where the defence has any; ``None`` for a fresh one.
-    """
-    certificate: Certificate = classifier.explain(graph, seed=seed)
-    return certificate
-
-
-def _in_order(work: str, results: Iterable[tuple[int, Any]], number: int, progress: Progress) -> list[Any]:
-    done = dict[int, Any]()
-    with watched(progress, work, number, unit="graphs") as advance:
-        for index, result in results:
-            done[index] = result
-            advance(1)
-    return [done[index] for index in range(number)]

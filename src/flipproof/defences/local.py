@@ -23,12 +23,13 @@ from flipproof.certificates.node_views import default_depth, views_of
 from flipproof.checks import checked_budget, checked_count
 from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.defences.changed_nodes import check_node_changes, node_radii
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run
+from flipproof.defences.defence import Defence, DefendedClassifier, Request, Run
 from flipproof.defences.target import Effort, Target
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.graphs import Graph
+from flipproof.progress import Progress
 
 if TYPE_CHECKING:
     from flipproof.models.local_network import Local as Network

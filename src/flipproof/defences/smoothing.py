@@ -23,7 +23,7 @@ from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run
+from flipproof.defences.defence import Defence, DefendedClassifier, Request, Run
 from flipproof.defences.node_certifier import NodeCertifier
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
@@ -33,6 +33,7 @@ from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream, keyed_draws
 from flipproof.noise.feature_law import FEATURE_NOISE, checked_feature_noise
 from flipproof.noise.law import EDGE_NOISE
+from flipproof.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.checks import checked_integer
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Run
+from flipproof.defences.defence import Defence, DefendedClassifier, Run
 from flipproof.defences.pricing import DEFAULT_CALLS, PriceSearch, flip_answers, pieces_of_work, priced
 from flipproof.defences.target import CopiesTarget, Effort
 from flipproof.engines import Engine
@@ -33,6 +33,7 @@ from flipproof.fields import option
 from flipproof.graphs import Graph, IntArray, slots_of_pairs
 from flipproof.noise import EdgeGroups, EdgeNoise, keyed_draws
 from flipproof.noise.groups import GROUPS
+from flipproof.progress import Progress
 
 
 @dataclass(frozen=True)

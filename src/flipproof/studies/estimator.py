@@ -319,6 +319,21 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return classifier
 
 
+def explain(classifier: Any, graph: Any, *, seed: int | None = None) -> Certificate:
+    """The certificate of a graph, with the pairs whose flips would hurt its answer most as ``certificate.weakest``.
+
+    Where the truth is known (exhaustive and priced votes, local networks), ``weakest.succeeds`` says whether these flips change
+    the answer; from sampled votes they are the pairs whose flips go with the smallest lead.
+
+    Args:
+        classifier: A defended classifier or a :class:`flipproof.RobustGraphClassifier`, certified with its defaults.
+        graph: A graph in any form that the library accepts.
+        seed: Seed of the noise, where the defence has any; ``None`` for a fresh one.
+    """
+    certificate: Certificate = classifier.explain(graph, seed=seed)
+    return certificate
+
+
 def load(
     path: str | os.PathLike[str], *, model: Callable[..., Any] | None = None
 ) -> RobustGraphClassifier | DefendedClassifier:

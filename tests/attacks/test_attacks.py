@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import flipproof as fp
 from flipproof.attacks.attack_space import Space
 from flipproof.attacks.relaxation import Relaxation
-from flipproof.attacks.search import minimal, target_of
-from flipproof.defences.target import Effort
+from flipproof.attacks.search import minimal
+from flipproof.defences.target import Effort, target_of
 from support.attacked import PygNetwork, trained
 from support.graphs import graphs
 from support.tables import Table

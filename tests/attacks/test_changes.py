@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import flipproof as fp
 from flipproof.attacks.attack_space import Space
 from flipproof.attacks.relaxation import Relaxation
-from flipproof.attacks.search import target_of
 from flipproof.defences.changed_nodes import are_labels, with_changes
-from flipproof.defences.target import Effort
+from flipproof.defences.target import Effort, target_of
 from support.attacked import attacked_graphs, hashed
 
 LABELS = fp.Graph(4, [(0, 1), (1, 2), (2, 3)], np.eye(3)[[0, 1, 2, 0]], frozen=[(0, 1)])

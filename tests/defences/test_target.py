@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.attacks.search import target_of
-from flipproof.defences.target import Effort, SmoothedTarget
+from flipproof.defences.target import Effort, SmoothedTarget, target_of
 from support.attacked import TableClassifier
 from support.cube import Cube, classifier
 

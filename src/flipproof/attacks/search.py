@@ -12,12 +12,10 @@ import numpy as np
 from flipproof.attacks.attack_result import AttackResult, width_of
 from flipproof.attacks.attack_space import Space
 from flipproof.checks import checked_seed
-from flipproof.defences.baselines import Undefended
 from flipproof.defences.changed_nodes import with_changes
-from flipproof.defences.defence import DefendedClassifier
-from flipproof.defences.target import Effort, Outcome, Target
+from flipproof.defences.target import Effort, Outcome, Target, target_of
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
+from flipproof.graphs import IntArray, as_graph, pairs_of_slots
 
 
 @dataclass(frozen=True)
@@ -51,19 +49,6 @@ class Best:
     def better(self, other: Best) -> Best:
         """The one to prefer: a success, then the fewer flips of two successes, then the smaller guide."""
         return min(self, other, key=lambda best: (not best.fooled, best.fooled * len(best.flips), best.guide))
-
-
-def target_of(model: Any, graph: Graph, effort: Effort, *, label: int | None = None, **own: Any) -> Target:
-    """What a user means to attack: a defended classifier with its defence, anything else as it is with its ``own`` arguments."""
-    arguments = {key: value for key, value in own.items() if value is not None}
-    if not isinstance(model, DefendedClassifier):
-        model = Undefended(model, **arguments)
-    elif arguments:
-        name, value = next(iter(arguments.items()))
-        raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
-    target: Target = model.defence.target(model, graph, effort)
-    target.aim(label)
-    return target
 
 
 Search = Callable[[Target, Space, np.random.Generator], Best]

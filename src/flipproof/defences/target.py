@@ -285,3 +285,19 @@ class AnswersTarget(Target):
         stands = np.array([self.defended.predict(graph.flipped(pairs)) == self.label for pairs in flips])
         margins = np.where(stands, 1.0, -1.0)
         return Outcome(margins, margins, ~stands)
+
+
+def target_of(model: Any, graph: Graph, effort: Effort, *, label: int | None = None, **own: Any) -> Target:
+    """What a user means to attack: a defended classifier with its defence, anything else as it is with its ``own`` arguments."""
+    from flipproof.defences.baselines import Undefended
+    from flipproof.defences.defence import DefendedClassifier
+
+    arguments = {key: value for key, value in own.items() if value is not None}
+    if not isinstance(model, DefendedClassifier):
+        model = Undefended(model, **arguments)
+    elif arguments:
+        name, value = next(iter(arguments.items()))
+        raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
+    target: Target = model.defence.target(model, graph, effort)
+    target.aim(label)
+    return target

@@ -63,7 +63,9 @@ def false_certificates(world: World, seed: int, cases: int, samples: int) -> tup
         model = Table(world, labels)
         graph = graph_of(world, world.states[clean])
         assert model.number(graph) == clean
-        smooth = fp.SmoothedClassifier(model, world.noise, feature_noise=world.feature_noise, num_classes=3)
+        # on three nodes, labels are often those of the degrees by chance
+        options = {"num_classes": 3, "trust_features": True}
+        smooth = fp.SmoothedClassifier(model, world.noise, feature_noise=world.feature_noise, **options)
         votes = smooth.sample(graph, samples=samples, seed=1000 * seed + case)
         assert stats.chisquare(votes.counts + 1e-9, shares[clean] * samples + 1e-9, sum_check=False).pvalue > 1e-6
         methods = METHODS if world.noise.symmetric else METHODS[:2]
@@ -104,7 +106,7 @@ def test_no_joint_attack_inside_the_grid_changes_the_answer() -> None:
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"{world.noise}-{world.feature_noise}")
 def test_no_joint_attack_inside_the_grid_changes_the_answer_often(world: World) -> None:
     """False alarm: 1e-6 for each world, at failure probability alpha; every certificate has votes of its own."""
-    false, number, beyond = false_certificates(world, 17, cases=60, samples=1000)
+    false, number, beyond = false_certificates(world, 17, cases=100, samples=1000)
     assert beyond > 60
     assert stats.binom.sf(false - 1, number, ALPHA) > 1e-6
 

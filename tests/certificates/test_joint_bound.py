@@ -170,56 +170,6 @@ def test_without_label_noise_nothing_is_said_of_labels() -> None:
     assert without_edges.grid(0.999, (10, 10)).shape == (1, 3)
 
 
-# ---- sparse_smoothing --------------------------------------------------------------------------------------
-
-
-def sparse_smoothing_lower(noise: EdgeNoise, adds: int, removes: int, share: Fraction) -> Fraction:
-    """The bound of Bojchevski, Klicpera and Günnemann (ICML 2020) for one kind of bits, by its idea.
-
-    Of the attacked bits, ``q`` are as in the attacked object. Regions ``q = 0, 1, ...`` have a constant ratio and
-    Poisson-binomial masses; they are filled from the largest ratio on until the share is used up.
-    """
-    to_one, to_zero = exact.probabilities(noise)
-    clean = [to_one] * adds + [to_zero] * removes  # that an attacked bit of the clean object looks attacked
-    attacked = [1 - to_zero] * adds + [1 - to_one] * removes
-    masses = []
-    for chances in (clean, attacked):
-        law = [Fraction(1)]
-        for chance in chances:
-            law = [
-                (law[q] * (1 - chance) if q < len(law) else 0) + (law[q - 1] * chance if q else 0)
-                for q in range(len(law) + 1)
-            ]
-        masses.append(law)
-    total = Fraction(0)
-    for x, y in zip(*masses, strict=True):  # with positive probabilities the ratio falls with q
-        used = min(share, x)
-        total += y * used / x
-        share -= used
-    return total
-
-
-def test_never_below_sparse_smoothing_on_the_same_votes() -> None:
-    """For a single kind of bits the two decide every number of votes alike; so does the edge noise beside them."""
-    samples, alpha = 300, 0.01
-    shares = vote_share.lower_bound(np.arange(samples + 1), samples, failure_prob=alpha)
-    differs = 0
-    for law in (EdgeNoise(add=0.01, remove=0.6), EdgeNoise(keep=0.8), EdgeNoise(add=0.3, remove=0.2)):
-        bits = joint_bound(EdgeNoise(add=0, remove=0), BitNoise(add=law.p_add, remove=law.p_remove))
-        edges = joint_bound(law, LabelNoise(keep=1), 2)
-        for adds, removes in ((0, 1), (1, 0), (1, 1), (0, 3), (2, 1), (0, 5)):
-            split = (adds + removes,) if law.symmetric else (adds, removes)
-            for share in shares[::3].tolist():
-                theirs = sparse_smoothing_lower(law, adds, removes, Fraction(share))
-                for ours in (bits.worst_case(share, (0, *split)), edges.worst_case(share, (*split, 0))):
-                    assert 0 <= theirs - Fraction(ours) < 1e-12
-                certified = theirs > Fraction(1, 2)
-                assert bits.withstands(share)((0, *split)) == certified
-                assert edges.withstands(share)((*split, 0)) == certified
-                differs += certified
-    assert differs > 50, "some are certified"
-
-
 # ---- grids -------------------------------------------------------------------------------------------------
 
 

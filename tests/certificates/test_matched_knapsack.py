@@ -40,12 +40,15 @@ COUNTED = {
 }
 
 
-@pytest.mark.parametrize("case", (CASES | COUNTED).values(), ids=(CASES | COUNTED).keys())
-def test_no_certificate_above_the_truth_and_exact_for_one_flip(case):
-    """The radius and every cell of the grid, over all attacks; one flip is decided exactly."""
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("name", CASES | COUNTED)
+@pytest.mark.parametrize("networks", [25, pytest.param(300, marks=pytest.mark.guarantee)])
+def test_no_certificate_above_the_truth_and_exact_for_one_flip(name, networks):
+    """The radius and every cell of the grid, over all attacks; one flip is decided exactly, and most of the radius certified."""
+    case, rng = (CASES | COUNTED)[name], np.random.default_rng(0 if networks == 25 else 7)
+    if networks > 25:
+        case = case | {"nodes": 5}
     certified = truth = one = 0
-    for _ in range(25):
+    for _ in range(networks):
         evidence, attacked = random_case(rng, **case)
         certificate, graph = evidence.certify(), evidence.graph
         assert certificate.label == attacked.answers[0]
@@ -62,8 +65,11 @@ def test_no_certificate_above_the_truth_and_exact_for_one_flip(case):
             assert certificate.grid[1, 0]
         if graph.max_removes and attacked.withstood(certificate.label, 0, 1):
             assert certificate.grid[0, 1]
+        for depth in (1, 2, 3) if networks > 25 else ():
+            assert looked_at(evidence, depth).certify().radius <= certificate.radius
     assert one >= 3
-    assert certified > 0.6 * truth
+    least = 0.6 if name in COUNTED or networks == 25 else {"every node its own kind": 0.7, "ties": 0.7}.get(name, 0.75)
+    assert certified >= least * truth
 
 
 @pytest.mark.parametrize("depth", [1, 2])

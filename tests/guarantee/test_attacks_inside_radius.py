@@ -231,27 +231,14 @@ def certified(cube: Cube) -> int:
     return int(fp.radius(float(ranked[-1]) - 1e-9, cube.noise, float(ranked[-2]) + 1e-9))
 
 
-def check_cubes(count: int, slots: int) -> None:
+@pytest.mark.parametrize(("count", "slots"), [(20, 6), pytest.param(60, 10, marks=pytest.mark.guarantee)])
+def test_exact_smoothed_classifiers_hold_their_radius(count: int, slots: int) -> None:
     smoothed = cubes(count, slots)
     assert broken(smoothed, [certified(cube) for cube in smoothed]) == []
     assert broken(smoothed, [cube.radius() for cube in smoothed]) == []
     planted = [cube.radius() + 1 for cube in smoothed]
     refuted = broken(smoothed, planted)
     assert len(refuted) >= 0.9 * count, "radii that are one too large must be found out"
-
-
-def test_exact_smoothed_classifiers_hold_their_radius() -> None:
-    check_cubes(count=20, slots=6)
-
-
-@pytest.mark.guarantee
-def test_exact_smoothed_classifiers_hold_their_radius_on_five_nodes() -> None:
-    check_cubes(count=60, slots=10)
-
-
-def smoothed_network(keep: float = 0.9) -> tuple[fp.SmoothedClassifier, fp.datasets.Dataset]:
-    network, test = trained("gin", keep)
-    return fp.SmoothedClassifier(network, fp.EdgeNoise(keep=keep), features="degree"), test
 
 
 def smallest_attacks(
@@ -267,10 +254,16 @@ def smallest_attacks(
     return sizes
 
 
-def check_certificates(
-    graphs: int, samples: int, attacks: Sequence[str], *, least_radii: int, least_found: int
+@pytest.mark.guarantee
+@pytest.mark.parametrize(
+    ("graphs", "samples", "attacks", "least_radii", "least_found"),
+    [(12, 1000, ["greedy"], 2, 2), (32, 10_000, ["random", "greedy", "gradient"], 10, 5)],
+)
+def test_no_attack_succeeds_within_sampled_certificates(
+    graphs: int, samples: int, attacks: list[str], least_radii: int, least_found: int
 ) -> None:
-    smooth, test = smoothed_network()
+    network, test = trained("gin", 0.9)
+    smooth = fp.SmoothedClassifier(network, fp.EdgeNoise(keep=0.9), features="degree")
     certificates = smooth.certify_all(test[:graphs], samples=samples, seed=1)
     claims = [
         (graph, certificate.label, certificate.radius)
@@ -287,17 +280,6 @@ def check_certificates(
     assert all(size > radius for size, (*_, radius) in zip(sizes, claims, strict=True) if size is not None)
     refuted = [size is not None for size in smallest_attacks(smooth, planted, attacks)]
     assert np.mean(refuted) >= 0.75
-
-
-@pytest.mark.guarantee
-@pytest.mark.parametrize(
-    ("graphs", "samples", "attacks", "least_radii", "least_found"),
-    [(12, 1000, ["greedy"], 2, 2), (32, 10_000, ["random", "greedy", "gradient"], 10, 5)],
-)
-def test_no_attack_succeeds_within_sampled_certificates(
-    graphs: int, samples: int, attacks: list[str], least_radii: int, least_found: int
-) -> None:
-    check_certificates(graphs, samples, attacks, least_radii=least_radii, least_found=least_found)
 
 
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3]) for k in range(4)]

@@ -17,7 +17,7 @@ from flipproof.classifiers import as_classifier, kernels
 from flipproof.classifiers.edges import Ending, NeighbourLists, PiecewiseLinear
 from flipproof.classifiers.layers import DegreeRows
 from flipproof.errors import InputError
-from flipproof.noise import Neighbours, NoisyBatch, SampleStream, SlotLists
+from flipproof.noise import NoisyBatch, SampleStream
 
 CLASSES, WIDTH = 3, 20
 NOISE, FEW_EDGES = EdgeNoise(keep=0.8), EdgeNoise(add=0.02, remove=0.8)
@@ -336,17 +336,6 @@ def test_rows_that_are_not_the_nodes_are_refused() -> None:
         lists.sums(matrix, torch.ones(10))
 
 
-def test_lists_of_edges_are_the_same_graphs() -> None:
-    graph = graph_of(9)
-    batch = some_batch(graph)
-    lists: SlotLists = batch.edge_lists()
-    listed = NoisyBatch(
-        9, batch.size, None, None, np.empty(0, dtype=np.int64), None, Neighbours.of(lists, batch.size, 9)
-    )
-    compiled, _ = compiled_and_plain(Net("GCNConv"), graph)
-    np.testing.assert_array_equal(compiled.scores(batch), compiled.scores(listed))
-
-
 def test_what_is_not_a_number_stays_so() -> None:
     """A ReLU must not hide it: the model is refused for it."""
     graph = graph_of(5)
@@ -374,14 +363,3 @@ def test_without_compiling_the_model_itself_is_asked(monkeypatch: pytest.MonkeyP
         assert len(smooth.sample(graph, samples=50, seed=0)) == 50
     # a worker asks like the process that sent it the model, or fails
     assert pickle.loads(gone_out).suited(graph, NOISE).path == "compiled twin"
-
-
-def test_kernels_know_no_sizes() -> None:
-    """Graphs of other sizes, and models of other widths, are not compiled again."""
-    model = Net("GATConv")
-    for nodes in (5, 6):
-        compiled_and_plain(model, graph_of(nodes))[0].scores(some_batch(graph_of(nodes)))
-    before = {name: len(getattr(kernels, name).signatures) for name in ("mix", "scores", "attend")}
-    graph = graph_of(17, width=3)
-    compiled_and_plain(Net("GATConv", before=3), graph, None)[0].scores(some_batch(graph, 11))
-    assert {name: len(getattr(kernels, name).signatures) for name in before} == before

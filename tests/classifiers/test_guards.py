@@ -349,17 +349,6 @@ def test_how_the_model_is_run_depends_on_no_edge(nodes: int) -> None:
             assert len(ways) == 1
 
 
-def test_probes_are_as_different_as_graphs_can_be() -> None:
-    frozen = fp.Graph(6, [(0, 1), (2, 3)], frozen=[(0, 1), (4, 5)])
-    for graph in (TREE, frozen, fp.Graph(1, []), fp.Graph(200, [(0, 1)])):
-        more = probe_batch(graph, NOISES[0]).graphs()
-        edges = [len(probe.edges) for probe in more]
-        assert edges[0] == len(graph.frozen_edge_slots)
-        assert edges[1] >= min(0.9 * graph.num_slots, 8 * graph.num_nodes)
-        kept = {tuple(pair) for pair in graph.edges.tolist()} & {tuple(pair) for pair in graph.frozen.tolist()}
-        assert all(kept <= {tuple(pair) for pair in probe.edges.tolist()} for probe in more)
-
-
 class Sees(Blind):
     """A subclass that looks at edges after all."""
 

@@ -217,15 +217,6 @@ def test_a_worker_whose_processor_rounds_otherwise_does_not_go_another_way() -> 
         assert smoothed(model()).classifier.suited(TREE, NOISE).path == "message passing"
 
 
-def test_what_decides_on_a_shortcut_knows_no_edge() -> None:
-    frozen = [(0, 1), (2, 3)]
-    graphs = [fp.Graph(12, []), TREE, fp.Graph(12, [(0, 1), (5, 6)], frozen=frozen)]
-    for noise in NOISES:
-        states = [nodes_batch(graph, noise).states for graph in graphs]
-        assert all(np.array_equal(states[0], other) for other in states[1:])
-        assert len(np.unique(states[0], axis=0)) >= 10
-
-
 # ---- runs in a folder ------------------------------------------------------------------------------------------------------
 
 

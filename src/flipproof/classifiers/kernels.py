@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.cpython.unsafe.numbers import trailing_zeros
 from numba.extending import intrinsic, models, register_model
 
 from flipproof.compiling import compiled
@@ -90,14 +91,6 @@ def _plus_times(typing: Any, lanes: Any, weight: Any, others: Any) -> Any:
 
 
 @intrinsic
-def _plus(typing: Any, lanes: Any, others: Any) -> Any:
-    def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.fadd(*values)
-
-    return lanes(lanes, others), make
-
-
-@intrinsic
 def _rectified(typing: Any, lanes: Any) -> Any:
     """Zero where negative; what is not a number stays so."""
 
@@ -117,16 +110,6 @@ def _not_zero(typing: Any, lanes: Any) -> Any:
         return builder.bitcast(builder.fcmp_unordered("!=", values[0], zero), ir.IntType(LANES))
 
     return types.uint64(lanes), make
-
-
-@intrinsic
-def _lowest(typing: Any, word: Any) -> Any:
-    """The number of zeros below the lowest one among the bits of a word."""
-
-    def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.cttz(values[0], ir.IntType(1)(1))
-
-    return types.int64(types.uint64), make
 
 
 # ---- kernels -----------------------------------------------------------------------------------------------------------
@@ -238,7 +221,7 @@ def _receive(
     added, added_index = added_by_node
     weights, bias = layer
     width, through = sent.shape[1], len(weights) > 0
-    zero = _zeros(sent)
+    zero, one = _zeros(sent), sent.dtype.type(1)
     copy, begin = first // nodes, 0
     for node in range(first, last):
         if node - first == begin + nodes:
@@ -246,12 +229,9 @@ def _receive(
         goal = copy if pooled else node
         for column in range(0, width, LANES):
             total = zero
-            if len(entries):
-                for place in range(starts[node], starts[node + 1]):
-                    total = _plus_times(total, entries[place], _load(sent, index[begin + neighbours[place]], column))
-            else:
-                for place in range(starts[node], starts[node + 1]):
-                    total = _plus(total, _load(sent, index[begin + neighbours[place]], column))
+            for place in range(starts[node], starts[node + 1]):
+                entry = entries[place] if len(entries) else one
+                total = _plus_times(total, entry, _load(sent, index[begin + neighbours[place]], column))
             row = _plus_times(_load(added, added_index[node], column), target[node], total)
             if own[node] != 0:
                 weight = own[node] / source[node] if len(source) else own[node]
@@ -261,24 +241,24 @@ def _receive(
             if through:
                 _store(row_of_layer, 0, column, row)
             else:
-                _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
+                _store(out, goal, column, _plus_times(_load(out, goal, column), one, row) if pooled else row)
         if through:
             for column in range(0, weights.shape[1], LANES):
                 row, rest = _load(bias, 0, column), zero
                 for part in range(0, width, LANES):
                     left = _not_zero(_load(row_of_layer, 0, part))
                     while left:  # two at a time: a sum waits for the one before it
-                        place = part + _lowest(left)
+                        place = part + trailing_zeros(left)
                         left &= left - np.uint64(1)
                         row = _plus_times(row, row_of_layer[0, place], _load(weights, place, column))
-                        other = part + _lowest(left) if left else place
+                        other = part + trailing_zeros(left) if left else place
                         value = row_of_layer[0, other] if left else sent.dtype.type(0)
                         left &= left - np.uint64(1)
                         rest = _plus_times(rest, value, _load(weights, other, column))
-                row = _plus(row, rest)
+                row = _plus_times(row, one, rest)
                 if relu:
                     row = _rectified(row)
-                _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
+                _store(out, goal, column, _plus_times(_load(out, goal, column), one, row) if pooled else row)
 
 
 @compiled

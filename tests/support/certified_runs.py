@@ -33,7 +33,7 @@ def make_runs(folder: Path) -> Path:
     make_small_runs(folder)
     certify(folder, "uneven", "--add", "0.02", "--remove", "0.3")
     blind = fp.models.NodeStatistics(2)
-    blind.fit([fp.Graph(size, [], label=size % 2) for size in range(6, 10)] * 2, features="constant")
+    blind.fit([fp.Graph(size, [], label=size // 2 % 2) for size in range(6, 10)] * 2, features="constant")
     fp.models.save(blind, folder / "model", features="constant")
     run_command(folder, "certify", "--model", "model", "--data", DATA, "--part", "all", "--out", "blind")
     attack(folder, "attack", *KEEP, "--graphs", "4")

@@ -154,30 +154,29 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, waited
         assert set(names(tmp_path)) == {"file", "folder", f".file.{running.pid}.tmp", *kept}
 
 
-CHECKS: list[tuple[Callable[[Any], int], list[object], list[object], str]] = [
-    (
-        lambda value: checked_count(value, "width", 2, "for instance 8"),
-        [2, 3, 2**70, np.int32(2), np.uint8(7)],
-        [1, -2, 2.0, "2", True, None, [2], np.float64(2), np.bool_(True), np.array([2])],
-        "width must be an integer of at least 2; got {!r} (for instance 8)",
-    ),
-    (
-        lambda value: checked_integer(value, "groups", 1, 10, "say 5"),
-        [1, np.int64(10)],
-        [0, 11, 1.0, True, "1", None],
-        "groups must be an integer from 1 to 10; got {!r} (say 5)",
-    ),
-    (checked_samples, [np.int64(5)], [0], "samples must be an integer of at least 1; got {!r} (for instance 10000)"),
-    (
-        checked_seed,  # type: ignore[list-item]
-        [0, 2**63 - 1],
-        [-1, 2**63, 1.0, "0", True],
-        "seed must be an integer from 0 to 2**63 - 1; got {!r} (or None for a fresh one)",
-    ),
-]
+WIDTHS, GROUPS = (2, 3, 2**70, np.int32(2), np.uint8(7)), (1, np.int64(10))
+NO_WIDTHS = (1, -2, 2.0, "2", True, None, [2], np.float64(2), np.bool_(True), np.array([2]))
 
 
-@pytest.mark.parametrize(("checked", "good", "bad", "sentence"), CHECKS)
+@pytest.mark.parametrize(
+    ("checked", "good", "bad", "sentence"),
+    [
+        (
+            lambda value: checked_count(value, "width", 2, "say 8"),
+            WIDTHS,
+            NO_WIDTHS,
+            "width must be an integer of at least 2",
+        ),
+        (
+            lambda value: checked_integer(value, "groups", 1, 10, "say 8"),
+            GROUPS,
+            (0, 11, 1.0, True, "1", None),
+            "groups must be an integer from 1 to 10",
+        ),
+        (checked_samples, [np.int64(5)], [0], "samples must be an integer of at least 1"),
+        (checked_seed, [0, 2**63 - 1], [-1, 2**63, 1.0, "0", True], "seed must be an integer from 0 to 2**63 - 1"),
+    ],
+)
 def test_integers(checked: Callable[[Any], int], good: list[object], bad: list[object], sentence: str) -> None:
     for value in good:
         assert checked(value) == value
@@ -185,7 +184,7 @@ def test_integers(checked: Callable[[Any], int], good: list[object], bad: list[o
     for value in bad:
         with pytest.raises(InputError) as error:
             checked(value)
-        assert str(error.value) == sentence.format(value)
+        assert str(error.value).startswith(f"{sentence}; got {value!r} (")
 
 
 def test_fresh_seeds_differ() -> None:

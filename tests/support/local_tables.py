@@ -67,22 +67,11 @@ def random_case(
     if counted:
         offsets += np.cumsum(rng.normal(size=offsets.shape), axis=0)
     offset, small = offsets[changes == 0][0], np.full(columns, 1e-15)
-    evidence = LocalScores(
-        graph,
-        classes,
-        kind,
-        nodes - 1,
-        offset,
-        scores,
-        small,
-        offsets=offsets if counted else None,
-    )
+    changed = offsets if counted else None
+    evidence = LocalScores(graph, classes, kind, nodes - 1, offset, scores, small, offsets=changed)
     if not attacked:
         return evidence, None
-    table = {
-        (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
-    }
-    before = graph.slot_states
+    table, before = rows_of(views), graph.slot_states
     # attack i flips slot s if the s-th binary digit of i is 1: no attack comes first
     flipped = np.arange(2**graph.num_slots)[:, None] >> np.arange(graph.num_slots) & 1 == 1
     after = before ^ flipped
@@ -96,14 +85,15 @@ def random_case(
     return evidence, Attacked(adds, removes, [answer_of(total, classes) for total in totals], totals)
 
 
+def rows_of(views: NodeViews) -> dict[tuple[int, ...], int]:
+    """The row of every view: the kind of its node, and the number of neighbours of each kind."""
+    return {(own, *seen): row for row, (own, seen) in enumerate(zip(views.own, views.counts.tolist(), strict=True))}
+
+
 def looked_at(evidence: LocalScores, depth: int) -> LocalScores:
     """The same votes, of which only those few flips away were looked at; of the others only a bound is known."""
-    whole = evidence.views
-    table = {
-        (own, *counts): row for row, (own, counts) in enumerate(zip(whole.own, whole.counts.tolist(), strict=True))
-    }
-    near = NodeViews.of(evidence.graph, evidence.kinds, depth)
-    rows = [table[(own, *counts)] for own, counts in zip(near.own, near.counts.tolist(), strict=True)]
+    known = rows_of(evidence.views)
+    rows = [known[view] for view in rows_of(NodeViews.of(evidence.graph, evidence.kinds, depth))]
     bound, offsets = np.abs(evidence.scores).max(axis=0), evidence.offsets
     if offsets is not None:
         offsets = offsets[np.isin(*(edge_changes(evidence.graph, deep) for deep in (evidence.depth, depth)))]

@@ -46,7 +46,8 @@ docs: $(BIN)/.docs  ## the documentation site, into site/ (open site/index.html)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 notebook: $(BIN)/.docs  ## execute the example notebooks in place
-	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter nbconvert --to notebook --execute --inplace examples/*.ipynb
+	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONWARNINGS="ignore:IProgress not found" jupyter nbconvert --to notebook --execute \
+		--ExecutePreprocessor.record_timing=False --inplace examples/*.ipynb
 	$(BIN)/jupyter nbconvert --to notebook --coalesce-streams --inplace examples/*.ipynb
 
 $(BIN)/.docs: $(BIN)/.done

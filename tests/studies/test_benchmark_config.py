@@ -26,7 +26,6 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
             "row[0].setting is not a key of a benchmark (did you mean settings?)",
         ),
         ("folds = [10]\n" + GOOD, "folds[0] must be less than 10; got 10"),
-        ("folds = [1, 1]\n" + GOOD, "folds must hold nothing twice; got [1, 1]"),
         ("folds = []\n" + GOOD, "folds must have at least 1 item; got []"),
         ("attacked = -1\n" + GOOD, "attacked must be greater than or equal to 0; got -1"),
         ("limit = 1\n" + GOOD, "limit must be a valid boolean; got 1"),

@@ -145,7 +145,7 @@ def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) ->
     said = []
     for path in (graphs, other):
         source = DataSource(str(path), test=0.25, validation=0.25)
-        experiment = Experiment(source, Threat(radius=1), ladder=(2,)).prepared()
+        experiment = Experiment(source, Threat(1), ladder=(2,)).prepared()
         trials_of = [tuning.try_out(experiment, Trial(one, 2)) for one in (*baselines(), *experiment.candidates)]
         said.append([{key: value for key, value in one.items() if "seconds" not in key} for one in trials_of])
     assert said[0] == said[1]
@@ -209,7 +209,7 @@ def test_every_defence_proposes_settings_for_the_attack() -> None:
     assert proposed["local"] == [*plain, *counting]
     assert proposed["voting"][:2] == ["voting 7", "voting 13"]
     assert proposed["edge-blind"] == []
-    both = space("local").candidates(graphs, Threat(adds=2, removes=1))
+    both = space("local").candidates(graphs, Threat((2, 1)))
     assert both[:2] == [{"budget": [2, 1]}, {"budget": [4, 2]}]
     assert both[2:] == [{**budget, "counts_only": True} for budget in both[:2]]
     labelled = Dataset([graph.replaced(node_features=np.eye(graph.num_nodes)[:, :3]) for graph in graphs])

@@ -260,7 +260,7 @@ def test_other_settings_and_other_data_are_other_jobs(config: Path) -> None:
 
 def standing(**right: tuple[int, ...]) -> Standing:
     """Of each method the numbers of graphs that are right with radius 3, among the twelve of each fold."""
-    facts = {"label": [0] * 12, "method": "", "score": 0.0, "calls": 1.0, "seconds": {"ask": 1.0, "read": 1.0}}
+    facts = {"label": [0] * 12, "method": "", "score": 0.0, "seconds": {"ask": 1.0, "read": 1.0}}
     finished, rows = {}, []
     for name, numbers in right.items():
         rows.append(Row(defence="edge-blind" if name == "line" else "none", name=name))

@@ -80,7 +80,7 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
 
 def test_the_commands_take_directed_graphs_as_they_were_taken(graphs: Path, tmp_path: Path, command: Command) -> None:
     candidate = named_candidate("smoothing keep=0.9")
-    experiment = Experiment(DataSource(str(graphs), symmetrise=True), Threat(radius=1), (candidate,))
+    experiment = Experiment(DataSource(str(graphs), symmetrise=True), Threat(1), (candidate,))
     assert "--symmetrise" in shlex.split(training_command(experiment, candidate, {}, tmp_path))
     described = command("describe", "--data", graphs, "--symmetrise")
     assert f"next: flipproof protect --data {graphs} --symmetrise --radius 1 --out protected" in described.out
@@ -89,7 +89,7 @@ def test_the_commands_take_directed_graphs_as_they_were_taken(graphs: Path, tmp_
 def test_test_graphs_are_not_looked_at(graphs: Path) -> None:
     """With other graphs in the test part, everything that tune sees is the same."""
     source = DataSource(str(graphs), test=0.25, validation=0.25)
-    experiment = Experiment(source, Threat(radius=1), sampling={"samples": 100}).prepared(["gcn"])
+    experiment = Experiment(source, Threat(1), sampling={"samples": 100}).prepared(["gcn"])
     data = folder(graphs)
     hidden = source.split(data).test_indices
     assert set(experiment.validation_indices).isdisjoint(hidden.tolist())
@@ -170,5 +170,5 @@ def test_ways_of_training_are_candidates_by_name_and_by_default(text: str, title
     assert named.training[key] == value
     assert setting.items() <= named.arguments.items()
     assert named_candidate(text.replace("true", "false")).title == title.replace(" counts", "")
-    offered = Experiment(DataSource("topologies:48", validation=0.2), Threat(radius=1)).prepared().candidates
+    offered = Experiment(DataSource("topologies:48", validation=0.2), Threat(1)).prepared().candidates
     assert title in [candidate.title for candidate in offered]

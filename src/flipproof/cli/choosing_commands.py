@@ -23,6 +23,7 @@ from flipproof.cli.options import (
     data_option,
     narrow_table,
 )
+from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.report.content import RADII
 from flipproof.report.wording import LINE
@@ -49,7 +50,13 @@ class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, F
     @property
     def threat(self) -> Threat:
         """The attack to withstand."""
-        return Threat(self.radius, self.adds, self.removes, self.changes)
+        pair = self.adds is not None or self.removes is not None
+        if pair == (self.radius is not None):
+            raise InputError(
+                "say which attack is to be withstood: either --radius (any flips), or --adds and --removes (for instance "
+                "--radius 2)"
+            )
+        return Threat((self.adds or 0, self.removes or 0) if self.radius is None else self.radius, self.changes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
             )
         for row in protocol.rows:
             asked = [protocol.asked_for(row), fingerprint(data), __version__, STREAM_VERSION]
-            for number in protocol.folds:
+            for number in sorted(set(protocol.folds)):
                 tested = protocol.experiment(row, number).parts.test_indices.tolist()
                 jobs.append(Job(protocol.name, row.name, number, _digest([*asked, number, tested])))
     return sorted(jobs, key=lambda job: job.fold)
@@ -148,7 +148,6 @@ def _chosen(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
     return {
         "chosen": dict(best.trial.candidate.settings),
         "tried": [{"settings": dict(one.trial.candidate.settings), "score": round(one.score, 6)} for _, one in tried],
-        "train_accuracy": learned.accuracy,
         "majority": majority_share(parts.train.labels, parts.test.labels),
         "result": result.to_dict(),
         "attacked": _attacked(protocol, best.trial.candidate, learned, parts.test, number),

@@ -22,21 +22,13 @@ from flipproof.studies.candidate import Candidate, baselines, check_sampling, co
 from flipproof.studies.experiment import Experiment, check_training
 from flipproof.studies.search_space import hint
 
-Item = TypeVar("Item")
 Values = dict[str, Any]
-
-
-def _once(values: list[Item]) -> list[Item]:
-    if any(value in values[:place] for place, value in enumerate(values)):
-        raise ValueError("must hold nothing twice")
-    return values
 
 
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 Fold = Annotated[int, Field(ge=0, lt=FOLDS)]
-Once = Annotated[list[Item], AfterValidator(_once)]
 Training = Annotated[Values, AfterValidator(check_training)]
 
 
@@ -49,13 +41,13 @@ class Row(_Table):
 
     defence: str
     name: Text = Field(default_factory=lambda values: values["defence"])
-    settings: Once[Values] = [{}]
+    settings: list[Values] = [{}]
     asked: Values = {}
     readings: dict[str, Text] = {}
     network: Values = {}
     training: Training = {}
     features: Text | None = None
-    data: Once[Text] = []
+    data: list[Text] = []
 
     @model_validator(mode="after")
     def _check(self) -> Row:
@@ -82,7 +74,7 @@ class _Shared(_Table):
     download: bool = False
     data_seed: Count = 0
     splits: Text | None = None
-    folds: Annotated[Once[Fold], Field(min_length=1)] = list(range(FOLDS))
+    folds: Annotated[list[Fold], Field(min_length=1)] = list(range(FOLDS))
     training: Training = {}
     asked: Annotated[Values, AfterValidator(check_sampling)] = {}
     features: Text | None = None

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A trained or fitted model, the hook of its node features, how it was trained, and its accuracy on training graphs."""
+    """A trained or fitted model, the hook of its node features, and how it was trained."""
 
     model: Any
     features: Any
     settings: dict[str, Any]
-    accuracy: float
     in_features: int = 0
     num_classes: int | None = None  # by default those that the model says it has
 
@@ -76,7 +75,7 @@ class Candidate:
 
     def question(self, sampling: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: the values that are known, and the command line's defaults for the others."""
-        return self.defence.request(self.known(sampling), graphs=graphs)
+        return self.defence.request(sampling, graphs=graphs)
 
     def features(self, name: str | None, graphs: Dataset, threat: Threat | None = None) -> Any:
         """The hook of the named node features; of the default ones, if none are named or the defence rules these out.
@@ -112,7 +111,7 @@ class Candidate:
 
         if not self.defence.trains:
             model, fit = fit_edge_blind(graphs, features=features, validation=None, seed=seed)
-            return Learned(model, features, {"seed": seed, "chosen": fit.kind}, fit.accuracy)
+            return Learned(model, features, {"seed": seed, "chosen": fit.kind})
         # a constant says nothing beside the number of nodes, which a network of a defence's own knows
         constant = self.defence.network is not None and features.spec == "constant"
         width = 0 if constant else int(features.of(graphs[0]).shape[1])
@@ -122,7 +121,7 @@ class Candidate:
         else:
             model = models.from_factory(factory, **sizes, seed=seed)
         result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
-        return Learned(model, features, result.settings, result.final.accuracy, width, graphs.num_classes)
+        return Learned(model, features, result.settings, width, graphs.num_classes)
 
     def defended(self, model: Any, features: Any, **wrapped: Any) -> DefendedClassifier:
         return DefendedClassifier(model, from_plain(self.defence.kind, self.settings), features=features, **wrapped)

@@ -237,12 +237,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return {"samples": self.samples, "alpha": self.alpha, "seed": self.seed, **self._threat().request}
 
     def _threat(self) -> Threat:
-        changes = checked_count(self.changes, "changes", 0, "for instance 1")
-        if isinstance(self.radius, Sequence) and not isinstance(self.radius, str) and len(self.radius) == 2:
-            adds, removes = (checked_count(part, "radius", 0, "for instance (2, 1)") for part in self.radius)
-            return Threat(adds=adds, removes=removes, changes=changes)
-        radius = checked_count(self.radius, "radius", 0, "for instance 3, or (additions, removals)")
-        return Threat(radius, changes=changes)
+        return Threat(self.radius, self.changes)
 
     def _experiment(self, source: DataSource) -> Experiment:
         """What is searched, prepared."""

@@ -195,7 +195,7 @@ class Experiment:
             learned.model, learned.features, num_classes=learned.num_classes, trust_features=True
         )
         question = trial.candidate.question(self.asked, graphs=len(graphs))
-        spent, calls, started = {"train": seconds, "ask": 0.0, "read": 0.0}, 0, time.perf_counter()
+        spent, started = {"train": seconds, "ask": 0.0, "read": 0.0}, time.perf_counter()
         certificates: dict[str, dict[int, Any]] = {name: {} for name in ("", *readings)}
         classifier.check(list(graphs.values()), question)
         for index, evidence, _ in ask_all(classifier, question, graphs, read=False):
@@ -203,7 +203,6 @@ class Experiment:
             read = {"": question.read(evidence), **(question.readings(evidence) if readings else {})}
             for name, by_graph in certificates.items():
                 by_graph[index] = read.get(name, read[""])
-            calls += evidence.calls
             spent["ask"] += asked - started
             started = time.perf_counter()
             spent["read"] += started - asked
@@ -221,9 +220,7 @@ class Experiment:
                 np.mean([self.threat.right(classifier, own[index], graph) for index, graph in graphs.items()])
             )
         spent = {name: round(value, 3) for name, value in spent.items()}
-        return TrialResult(
-            trial, list(graphs), labels, own[indices[0]].method, score, certified, calls / len(graphs), spent
-        )
+        return TrialResult(trial, list(graphs), labels, own[indices[0]].method, score, certified, spent)
 
     def to_dict(self) -> dict[str, Any]:
         """What identifies a search, as plain JSON. Time and workers may change from call to call."""

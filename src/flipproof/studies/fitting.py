@@ -112,16 +112,9 @@ def final_source(experiment: Experiment) -> DataSource:
 
 
 def _train(run: Run[StudySettings], experiment: Experiment, finals: Sequence[Trial], workers: int, quiet: bool) -> None:
-    """Train what is missing; a model folder that is not the one that was trained is made again."""
-    from flipproof import models
-
-    def trained(final: Trial) -> bool:
-        if final.name not in run.store.finished() or not (run.folder / final.role).is_dir():
-            return False
-        stored = json.loads(run.store.load(final.name))["weights_sha256"]
-        return bool(models.load_metadata(run.folder / final.role).weights_hash == stored)
-
-    if missing := [final for final in finals if not trained(final)]:
+    """Train what is missing."""
+    done = run.store.finished()
+    if missing := [one for one in finals if one.name not in done or not (run.folder / one.role).is_dir()]:
         work = partial(_train_final, experiment, run.folder)
         for final, content in run_jobs("training", missing, work, workers=workers, quiet=quiet):
             run.store.finish(final.name, json.dumps(content).encode())
@@ -194,7 +187,7 @@ def measure(
         blind = right.get(_BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
         if _BLIND in answers:
             keep_line(held, Line({index: answer for index, answer in answers[_BLIND].items() if answer is not None}))
-    shown = sorted({*RADII, *([] if threat.radius is None else [threat.radius])})
+    shown = sorted({*RADII, threat.number})
     certified = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
     _write_report(out, folder.resolve().name)
     return {

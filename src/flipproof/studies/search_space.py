@@ -132,11 +132,10 @@ def _noises(graphs: Dataset, threat: Threat | None) -> list[Settings]:
 
 def _groups(graphs: Dataset, threat: Threat | None) -> list[Settings]:
     """Plain votes; against an attack twice as many groups as flips, and more. Few groups where prices must carry it."""
-    flips = None if threat is None else threat.flips if isinstance(threat.flips, int) else sum(threat.flips)
-    if threat is not None and flips is not None and threat.changes:
-        numbers = ((4 * flips + 1, 4 * threat.changes + 1), (max(1, 8 * flips), 8 * threat.changes))
+    if threat is not None and threat.changes:
+        numbers = ((4 * threat.number + 1, 4 * threat.changes + 1), (max(1, 8 * threat.number), 8 * threat.changes))
         return [{"groups": groups, "feature_groups": of_features} for groups, of_features in numbers]
-    plain = _GROUPS if flips is None else (2 * flips + 1, 4 * flips + 1)
+    plain = _GROUPS if threat is None else (2 * threat.number + 1, 4 * threat.number + 1)
     settings: list[Settings] = [{"groups": number} for number in plain if number > 1]
     return [*settings, *({"groups": number, "flips": 1} for number in (1, _GROUPS[0]))]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import withstands
+from flipproof.checks import checked_count
 from flipproof.datasets import Dataset
 from flipproof.defences.changed_nodes import number_of_changes
 from flipproof.defences.defence import Defence, DefendedClassifier
@@ -21,29 +22,27 @@ _MOST_GRAPHS = 1_000  # that changed labels make of a graph, for a search to lis
 
 @dataclass(frozen=True)
 class Threat:
-    """Any flips within a radius, or additions together with removals; beside a radius, changed node labels or bits."""
+    """Any number of flips, or (additions, removals); beside flips of any kind, changed node labels or bits."""
 
-    radius: int | None = None
-    adds: int | None = None
-    removes: int | None = None
+    flips: int | tuple[int, int]
     changes: int = 0
 
     def __post_init__(self) -> None:
-        if (self.adds is not None or self.removes is not None) == (self.radius is not None):
-            raise InputError(
-                "say which attack is to be withstood: either --radius (any flips), or --adds and --removes (for instance "
-                "--radius 2)"
-            )
-        if self.changes and self.radius is None:
+        if isinstance(self.flips, Sequence) and not isinstance(self.flips, str) and len(self.flips) == 2:
+            adds, removes = (checked_count(part, "radius", 0, "for instance (2, 1)") for part in self.flips)
+            object.__setattr__(self, "flips", (adds, removes))
+        else:
+            checked_count(self.flips, "radius", 0, "for instance 3, or (additions, removals)")
+        if checked_count(self.changes, "changes", 0, "for instance 1") and isinstance(self.flips, tuple):
             raise InputError(
                 f"changes of node features go with a radius of any flips; got changes {self.changes} beside additions and "
                 "removals (for instance --radius 2 --changes 1)"
             )
 
     @property
-    def flips(self) -> int | tuple[int, int]:
-        """The number of flips of any kind, or (additions, removals)."""
-        return (self.adds or 0, self.removes or 0) if self.radius is None else self.radius
+    def number(self) -> int:
+        """Number of flips, of whatever kind."""
+        return sum(self.flips) if isinstance(self.flips, tuple) else self.flips
 
     @property
     def request(self) -> dict[str, int]:
@@ -60,16 +59,18 @@ class Threat:
         return f"a classifier that ignores edges{' and node features' if self.changes else ''}"
 
     def __str__(self) -> str:
-        both = [(self.adds, "addition"), (self.removes, "removal")]
-        named = both if self.radius is None else [(self.radius, "flip")]
-        named += [(self.changes, "feature change")] if self.changes else []
-        return " and ".join(f"{number or 0} {word}{'s' * (number != 1)}" for number, word in named)
+        named = [(self.changes, "feature change")] if self.changes else []
+        if isinstance(self.flips, tuple):
+            named = [(self.flips[0], "addition"), (self.flips[1], "removal")]
+        else:
+            named = [(self.flips, "flip"), *named]
+        return " and ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in named)
 
     def withstood(self, certificate: Certificate, graph: Graph) -> bool:
         """Whether a certificate covers the attack."""
-        if self.radius is None:
-            return withstands(certificate, graph, adds=self.adds or 0, removes=self.removes or 0)
-        return min(map(certificate.radius_beside, range(self.changes + 1))) >= self.radius
+        if isinstance(self.flips, tuple):
+            return withstands(certificate, graph, adds=self.flips[0], removes=self.flips[1])
+        return min(map(certificate.radius_beside, range(self.changes + 1))) >= self.flips
 
     def right(self, classifier: DefendedClassifier, certificate: Certificate, graph: Graph) -> bool:
         """Whether the certified answer of a classifier is right, and stays right under the attack."""
@@ -87,13 +88,13 @@ class Threat:
     def check(self, data: Dataset, graphs: Sequence[Graph]) -> None:
         """Refuse graphs that have no room for the attack, and node features that no certificate can let change."""
         most = max((graph.num_slots for graph in graphs), default=0)
-        if self.radius is not None and self.radius > most:
+        if not isinstance(self.flips, tuple) and self.flips > most:
             pairs = f"{most} node pair{'s' * (most != 1)}"
             raise InputError(
                 f"no graph has room for {replace(self, changes=0)}: the largest one has {pairs} (ask for less)"
             )
         if self.changes and feature_kind(data) is None:
-            features = f"{data.num_node_features} others" if data.num_node_features else "none"
+            features = "other ones" if data.num_node_features else "none"
             raise InputError(
                 f"changes = {self.changes} needs node labels (one 1 per row) or bits (0 and 1) as node features; {data.name} has "
                 f"{features} (leave changes out)"

@@ -22,7 +22,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        epochs = f", {self.epochs} epochs" if self.candidate.defence.trains else ""
+        epochs = f", {self.epochs} epoch{'s' * (self.epochs != 1)}" if self.candidate.defence.trains else ""
         return (f"final {self.role}: " if self.role else "") + self.candidate.title + epochs
 
     @property
@@ -38,7 +38,6 @@ class TrialResult:
     Attributes:
         score: What the best trial has most of: graphs that withstand the attack, or, where all radii count, certified accuracy.
         certified: Answers and radii by attacker; under ``""`` those of the request, else of another reading of the same evidence.
-        calls: Model calls per graph.
         seconds: Of training, of asking about all graphs, and of reading their certificates.
     """
 
@@ -48,7 +47,6 @@ class TrialResult:
     method: str
     score: float
     certified: dict[str, dict[str, list[Any]]]
-    calls: float
     seconds: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Search:
             rung = self._rung([Trial(candidate, epochs) for candidate in remaining], results, self.workers)
             results += rung
             if skipped := len(remaining) - len(rung):
-                what = f"{skipped} of {len(remaining)} trials of {epochs} epochs"
+                what = f"{skipped} of {len(remaining)} trials of {epochs} epoch{'s' * (epochs != 1)}"
                 note(f"{what} left out: they would not end in the time for trying", quiet=self.quiet)
             # the shortest trainings say little about how far behind a candidate is
             remaining = _survivors(rung, behind=math.inf if place == 0 else _BEHIND)

@@ -91,7 +91,7 @@ def test_ctrl_c_and_the_same_command_again(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--model", "resnet"], "--model must be one of gcn, gin, graphsage, sage, gat, local, node-gcn, edge-blind"),
+        (["--model", "resnet"], "--model must be one of gcn, gin, graphsage, gat, local, node-gcn, edge-blind"),
         (["--corrected"], "--corrected is for gin under noise; got --model gin and no noise"),
         (["--objective", "votes"], "objective must be one of samples, majority, attacked, attacked-votes; got 'votes'"),
         (["--objective", "majority", "--keep", 0.9], "the majority objective needs several noisy copies; got copies=1"),
@@ -112,7 +112,7 @@ def test_models_that_do_not_exist_are_refused(
     assert words in done.err
 
 
-@pytest.mark.parametrize("network", ["sage", "gat"])
+@pytest.mark.parametrize("network", ["graphsage", "gat"])
 def test_every_network_by_name(network: str, tmp_path: Path, command: Command) -> None:
     data = ["--data", "topologies:24", "--keep", 0.9, "--model", network]
     assert train(command, *data, "--out", tmp_path / "m")["network"] == network

@@ -36,7 +36,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
 _OPAQUE = (ModuleType, type, list, dict, set)
 _FORMAT, _VERSION = "flipproof model", 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
-_PYG = ("graphsage", "sage", "gat")
+_PYG = ("graphsage", "gat")
 _CLASSES = {"gcn": "GCN", "gin": "GIN", **dict.fromkeys(_PYG, "PyGNetwork"), "local": "Local", "node-gcn": "NodeGCN"}
 
 NAMES = tuple(_CLASSES)  # that build knows

@@ -215,7 +215,9 @@ class Local(GraphNetwork):
             places = torch.arange(_SIZES, dtype=sizes.dtype, device=sizes.device)
             # bumps, so that neighbouring numbers share something
             known.append(self.recurring * torch.exp(-0.5 * ((sizes.unsqueeze(1) - places) / _SIZE_WIDTH) ** 2))
-        known.append(_budget_code(flips, sizes))
+        # shares of the two numbers around it that have a column: no jumps between them
+        code = [float(np.interp(flips, _BUDGETS, column)) for column in np.eye(_BUDGET_INPUTS)]
+        known.append(sizes.new_tensor(code).expand(len(sizes), -1))
         if self.in_features:
             known.append(sizes.new_zeros(len(sizes), self.num_classes) if odds is None else odds.to(sizes))
         return torch.cat(known, dim=1)
@@ -254,27 +256,23 @@ class Local(GraphNetwork):
         if self.counts_only:
             return 0 * inputs[:, :1].expand(-1, self.num_classes * (self.num_classes - 1) // 2)
         votes: Tensor = self.voters.view_scores(inputs, context, graph)
-        if self.in_features and not (alone and self.training):
-            largest = self._bounds(context)[graph]
+        if not self.in_features:
+            return votes
+        largest, volume = (limit[graph] for limit in self._limits(context))
+        if not (alone and self.training):
             votes = (votes / largest).tanh() * largest
-        return votes * self._volume(context)[graph] if self.in_features and not alone else votes
+        return votes if alone else votes * volume
 
     def largest_votes(self, context: Tensor) -> Tensor | None:
         """What no vote exceeds in absolute value, ``[B, 1]``; ``None`` without node features."""
-        return self._bounds(context) * self._volume(context) if self.in_features else None
+        return torch.mul(*self._limits(context)) if self.in_features else None
 
-    def _flips(self, context: Tensor) -> Tensor:
-        """The budget that the context tells before the log-odds, ``[B]``; with node features."""
+    def _limits(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """With node features: what a node may say, a half over the number of flips that the context tells before the log-odds;
+        and how loud the network is beside these; each ``[B, 1]``."""
         last = context.shape[1] - self.num_classes
-        return context[:, last - _BUDGET_INPUTS : last] @ context.new_tensor(_BUDGETS)
-
-    def _bounds(self, context: Tensor) -> Tensor:
-        """The more flips are to be withstood, the less a node may say: a half over their number, ``[B, 1]``."""
-        return _LARGEST_VOTE / self._flips(context).unsqueeze(1)
-
-    def _volume(self, context: Tensor) -> Tensor:
-        """How loud the network is beside the log-odds, ``[B, 1]``."""
-        return self.loudness.to(context).clamp(0, LOUDEST)[self._flips(context).round().long() - 1].unsqueeze(1)
+        flips = (context[:, last - _BUDGET_INPUTS : last] @ context.new_tensor(_BUDGETS)).unsqueeze(1)
+        return _LARGEST_VOTE / flips, self.loudness.to(context).clamp(0, LOUDEST)[flips.round().long() - 1]
 
     def hear(self, loudness: Sequence[float]) -> None:
         """Be so loud beside the log-odds, from 0 to 4, for budgets of 1, 2, ... flips; the last is for all above."""
@@ -299,7 +297,7 @@ class Local(GraphNetwork):
             label = self.table(sizes, counts[:, 0].round().long(), budget)
             return self._differences(nn.functional.one_hot(label, self.num_classes).to(context.dtype))
         own: Tensor = self.voters.offsets(context, counts)
-        return own if alone or not self.in_features else self.odds_leads(context) + self._volume(context) * own
+        return own if alone or not self.in_features else self.odds_leads(context) + self._limits(context)[1] * own
 
     def odds_leads(self, context: Tensor) -> Tensor:
         """Differences of the log-odds that the context holds, for every pair of classes, ``[B, P]``; with node features."""
@@ -327,7 +325,7 @@ class Local(GraphNetwork):
         if self.in_features:
             # log-odds are the same number for every graph with these nodes; only adding them up rounds
             adding = 128 * _UNIT_ROUNDOFF * self.odds_leads(context)[0].abs()
-            bound = bound * self._volume(context)[0].clamp_min(1) + adding
+            bound = bound * self._limits(context)[1][0].clamp_min(1) + adding
         return bound
 
     def logits(self, x: Tensor, layout: Layout) -> Tensor:
@@ -357,12 +355,6 @@ def class_scores(scores: Tensor, num_classes: int) -> Tensor:
 
 def _logarithmic(values: Tensor) -> Tensor:
     return values.sign() * values.abs().log1p()
-
-
-def _budget_code(budget: int, like: Tensor) -> Tensor:
-    """A number of flips as shares of the two numbers around it that have a column, ``[B, columns]``: no jumps between them."""
-    code = [float(np.interp(budget, _BUDGETS, column)) for column in np.eye(_BUDGET_INPUTS)]
-    return like.new_tensor(code).expand(len(like), -1)
 
 
 def _absolute(layer: nn.Linear, value: Tensor) -> Tensor:

@@ -154,14 +154,14 @@ class SparseLayout:
 
 Layout = DenseLayout | SparseLayout
 _HEADS = 4  # of the attention
-_STACKS = {"graphsage": pyg.GraphSAGE, "sage": pyg.GraphSAGE, "gat": pyg.GAT}
+_STACKS = {"graphsage": pyg.GraphSAGE, "gat": pyg.GAT}
 
 
 class PyGNetwork(NamedNetwork):
     """PyG's ``GraphSAGE`` or ``GAT`` with a layer normalisation of each node, sum and mean over the nodes, and a linear head.
 
     Args:
-        name: ``graphsage`` (``sage`` for short) or ``gat``.
+        name: ``graphsage`` or ``gat``.
         hidden: Width of the layers; of ``gat`` a multiple of its four heads.
         in_features, num_classes, layers, seed: As for :class:`GCN`.
     """

@@ -19,6 +19,7 @@ from flipproof.engines import cores
 from flipproof.fields import option
 from flipproof.models.loading import load_model
 from flipproof.progress import note
+from flipproof.report.templates import rendered
 from flipproof.report.wording import attack_targets, wording
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import features_shown
@@ -114,14 +115,4 @@ def _shown(summary: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Any
         ends = share_interval([round(value * graphs) for value in values], graphs)
         add_shares(table, name, values, zip(*ends, strict=True))
     yield table
-    if summary.get("attacks_within_a_certified_radius"):
-        yield (
-            f"{summary['attacks_within_a_certified_radius']} attacks succeeded within a certified radius: a certificate or an "
-            "attack is wrong, each with its probability alpha (0 where nothing is sampled)"
-        )
-    if summary.get("mean_gap") is not None:
-        yield (
-            f"gap between smallest attack and certified radius: {summary['mean_gap']:.2f} flips on average of "
-            f"{len(summary['gaps'])} graphs (1 is tight)"
-        )
-    yield f"written: {summary['run']}"
+    yield from rendered("attacked.txt", **summary).splitlines()

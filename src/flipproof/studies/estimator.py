@@ -416,6 +416,6 @@ def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> 
         ["classifier", "not attacked", summary["target"]],
         *([] if chosen.defence.edge_blind else [own]),
         [threat.line, share["edge_blind"], share["edge_blind"]],
-        ["without a defence", share["undefended"], "not known"],
+        ["without a defence", share["undefended"], share["undefended"] if threat == Threat(0) else "not known"],
     ]
     return Protection(summary, " ".join(words.split()), table)

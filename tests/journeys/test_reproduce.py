@@ -3,71 +3,35 @@
 import contextlib
 import hashlib
 import io
-import os
 import re
-import runpy
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from flipproof.cli import main
 from flipproof.runs.run_folder import CertifySettings
+from flipproof.studies.paper_experiment import Settings
 from support.browser import chromium, opened
 from support.command_line import call
+from support.forked import Server
+from support.tiny_paper import TINY
 
-TINY = """
-import sys
-from pathlib import Path
-from flipproof.cli.options import run_command
-from flipproof.cli.reproduce_command import Options, run_settings
-from flipproof.studies.paper_experiment import Settings
-
-settings = Settings(
-    graphs=32, train_graphs=16, networks=1, keeps=(0.7, 0.9), sample_counts=(100, 200, 300), gin_samples=200,
-    clean_epochs=2, gcn_epochs=2, gin_epochs=(1, 1), radius_epochs=1,
-)
+REPRODUCE = ["reproduce", "--quick", "--out"]
 
 
-def reproduced(out, workers):
-    return run_command(lambda options: run_settings(options, settings), Options(out=Path(out), workers=int(workers)))
-
-
-if __name__ == "__main__":
-    sys.exit(reproduced(*sys.argv[1:]))
-"""
-
-
-@pytest.fixture(scope="module")
-def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("script") / "tiny.py"
-    path.write_text(TINY)
-    return path
-
-
-def start(script: Path, out: Path) -> subprocess.Popen[str]:
-    """A process with two workers."""
-    return subprocess.Popen(
-        [sys.executable, str(script), str(out), "2"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-
-
-def output_of(script: Path, out: Path) -> str:
+def output_of(out: Path) -> str:
     """What it says in this process, without workers."""
     said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = runpy.run_path(str(script))["reproduced"](out, 1)
-    assert code == 0, said.getvalue()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        patch.setattr(sys, "argv", ["flipproof", *REPRODUCE, str(out), "--workers", "1"])
+        patch.setattr(Settings, "quick", lambda seed: TINY)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert not ended.value.code, said.getvalue()
     return said.getvalue()
 
 
@@ -85,9 +49,9 @@ def contents(folder: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def finished(script: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("finished") / "out"
-    return out, output_of(script, out)
+    return out, output_of(out)
 
 
 def test_leaves_figures_numbers_and_claims(finished: tuple[Path, str]) -> None:
@@ -122,13 +86,13 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flipproof.studies.paper_page.curves_figure", lambda *shown, **options: [])
 
 
-def test_second_run_reuses_everything(script: Path, finished: tuple[Path, str], drawn: None) -> None:
+def test_second_run_reuses_everything(finished: tuple[Path, str], drawn: None) -> None:
     out, _ = finished
     made = [path for kind in ("*.safetensors", "certificates.csv") for path in out.rglob(kind)]
     times = {path: path.stat().st_mtime_ns for path in made}
     assert len(made) == 6 + 6  # models, and their runs
     before = contents(out)
-    assert ": done (" not in output_of(script, out)
+    assert ": done (" not in output_of(out)
     assert {path: path.stat().st_mtime_ns for path in made} == times
     assert contents(out) == before
 
@@ -156,31 +120,28 @@ def test_its_runs_are_runs(
     ],
 )
 def test_killed_and_continued(
-    script: Path, finished: tuple[Path, str], tmp_path: Path, drawn: None, kill: signal.Signals, awaited: str
+    finished: tuple[Path, str], tmp_path: Path, drawn: None, kill: signal.Signals, awaited: str
 ) -> None:
     out, made = tmp_path / "out", ["runs", "index.html", "claims.*"]
     if awaited.startswith("models"):
         made += ["models"]
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns(*made))
-    process = start(script, out)
-    deadline = time.monotonic() + 200
-    while not list(out.glob(awaited)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.kill(process.pid, kill)  # its workers are left to notice
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == (-signal.SIGKILL if kill == signal.SIGKILL else 130), output
+    server = Server(tmp_path, "support.tiny_paper")
+    ended = server(*REPRODUCE, "out", "--workers", 2, killed_after=lambda: any(out.glob(awaited)), by=kill)
+    assert ended.code == (-signal.SIGKILL if kill == signal.SIGKILL else 130), ended.err
     if kill == signal.SIGINT:
-        assert "continue with: flipproof" in output
-        assert "Traceback" not in output
+        assert "continue with: flipproof" in ended.err
+        assert "Traceback" not in ended.err
+    server.wait()
     assert not (out / "index.html").exists()
-    output_of(script, out)  # what two workers began, one ends with the same bytes
+    output_of(out)  # what two workers began, one ends with the same bytes
     assert contents(out) == contents(finished[0])
 
 
 def test_a_folder_with_other_settings_is_refused(
     finished: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused = call(monkeypatch, capsys, "reproduce", "--quick", "--out", finished[0])
+    refused = call(monkeypatch, capsys, "reproduce", "--out", finished[0])
     assert refused.code == 2
-    assert "holds a run with networks = 1; asked for networks = 2" in refused.err
+    assert "holds a run with networks = 1; asked for networks = 3" in refused.err
     assert refused.err.count("\n") == 1

@@ -1,17 +1,15 @@
 """What a user does: train, certify, stop, continue, export, have it audited. What must be stopped is a process of its own."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.command_line import Shell
+from support.forked import Server
 from support.shared_data import data_root
 
 SLOW = ["certify", "--model", "own:make", "--data", "graphs", "--keep", "0.8", "--samples", "3000"]
@@ -19,20 +17,16 @@ SLOW = ["certify", "--model", "own:make", "--data", "graphs", "--keep", "0.8", "
 
 def test_ctrl_c_ends_with_the_command_to_continue(shell: Shell) -> None:
     shell.done(*SLOW, "--out", "whole")
-    command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "stopped"]
-    piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # a test run in the background ignores it
-    piped["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(command, env=os.environ | {"PAUSE": "3e-4"}, **piped)
     begun, journal = Path("stopped/run.json"), Path("stopped/evidence.sqlite-wal")
-    while process.poll() is None and not (begun.exists() and journal.exists() and journal.stat().st_size > 20_000):
-        time.sleep(0.005)  # until a first piece of work is committed
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, ""), err
+
+    def committed() -> bool:  # a first piece of work
+        return begun.exists() and journal.exists() and journal.stat().st_size > 20_000
+
+    ended = Server(Path())(*SLOW, "--out", "stopped", killed_after=committed, by=signal.SIGINT, PAUSE=3e-4)
+    assert (ended.code, ended.out) == (130, ""), ended.err
     sentence = "flipproof: stopped; what is finished is kept. continue with: flipproof certify --model own:make"
-    assert err.splitlines()[-1].startswith(sentence)
-    assert "Traceback" not in err
+    assert ended.err.splitlines()[-1].startswith(sentence)
+    assert "Traceback" not in ended.err
     shell.done(*SLOW, "--out", "stopped")
     assert shell.rows("stopped") == shell.rows("whole")
 
@@ -124,15 +118,7 @@ TRAINING = ["train", "--data", "topologies:48", "--model", "gcn", "--keep", "0.9
 
 def test_a_training_killed_half_way_ends_with_the_same_bytes(shell: Shell) -> None:
     shell.done(*TRAINING, "whole")
-    command = [sys.executable, "-m", "flipproof", *TRAINING, "killed"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        while process.poll() is None and not Path("killed.part").exists():
-            time.sleep(0.002)
-        time.sleep(0.1)
-    finally:
-        process.kill()
-        process.wait()
+    assert Server(Path())(*TRAINING, "killed", killed_after=Path("killed.part").exists).killed
     assert not Path("killed").exists(), "it was killed too late"
     shell.done(*TRAINING, "killed")
     for file in ("weights.safetensors", "config.json"):

@@ -4,6 +4,7 @@ A server of ``multiprocessing`` imports the command line once and forks itself f
 ``main()`` in a process that knows nothing of the tests' fixtures.
 """
 
+import fcntl
 import importlib
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +23,15 @@ _FORKING = multiprocessing.get_context("forkserver")
 _COMMANDS = ["pytest", "pyarrow.parquet", "flipproof.cli.certify_command", "flipproof.cli.run_commands"]
 _FORKING.set_forkserver_preload([*_COMMANDS, *(kind.__module__ for kind in defence_classes())])
 
+_SAID = "stdout.txt", "stderr.txt"
+
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code, what it said on stderr, and how long it took."""
+    """How a command ended: its exit code, what it said, and how long it took."""
 
     code: int | None
+    out: str
     err: str
     seconds: float
 
@@ -44,7 +49,8 @@ class Server:
     def __call__(
         self,
         *arguments: object,
-        killed_after: float | None = None,
+        killed_after: float | Callable[[], bool] | None = None,
+        by: signal.Signals = signal.SIGKILL,
         file_limit: int | None = None,
         **environment: object,
     ) -> Ended:
@@ -52,7 +58,8 @@ class Server:
 
         Args:
             arguments: What is typed after ``flipproof``.
-            killed_after: Send SIGKILL to its process so many seconds after its start.
+            killed_after: Send its process a signal so many seconds after its start, or as soon as this is true.
+            by: The signal.
             file_limit: No file may grow beyond so many bytes, as on a full disk.
             **environment: Variables of its environment.
         """
@@ -60,10 +67,21 @@ class Server:
         command = _FORKING.Process(target=_run, args=(self.folder, self._modules, words, variables, file_limit))
         begun = time.monotonic()
         command.start()
-        command.join(killed_after)
-        command.kill()  # if it still runs
+        if callable(killed_after):
+            while command.is_alive() and not killed_after():
+                time.sleep(0.002)
+        else:
+            command.join(killed_after)
+        if command.is_alive():
+            os.kill(command.pid or 0, by)
         command.join()
-        return Ended(command.exitcode, (self.folder / "stderr.txt").read_text(), time.monotonic() - begun)
+        said = ((self.folder / name).read_text() for name in _SAID)
+        return Ended(command.exitcode, *said, time.monotonic() - begun)
+
+    def wait(self) -> None:
+        """Wait until the workers of the last command have noticed its end."""
+        with (self.folder / _SAID[1]).open() as errors:
+            fcntl.flock(errors, fcntl.LOCK_SH)
 
 
 def _run(
@@ -71,9 +89,10 @@ def _run(
 ) -> None:
     os.chdir(folder)
     os.environ.update(variables)
-    null, errors = os.open(os.devnull, os.O_RDWR), os.open("stderr.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for ours, theirs in ((null, 0), (null, 1), (errors, 2)):
-        os.dup2(ours, theirs)
+    for stream, name in enumerate((os.devnull, *_SAID)):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC), stream)
+    fcntl.flock(2, fcntl.LOCK_EX)  # its workers hold it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
     for name in modules:
         importlib.import_module(name)
     if file_limit:

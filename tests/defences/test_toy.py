@@ -88,7 +88,7 @@ def test_the_toy_is_tuned_and_compared(shell: Shell, thirds: Any) -> None:
     row = "[[row]]\ndefence = 'thirds'\nsettings = [{ shift = 0 }, { shift = 1 }]\n"
     Path("bench.toml").write_text(f"folds = [0]\ntraining = {{ epochs = 1 }}\n{row}[[data]]\nname = 'graphs'\n")
     told = json.loads(shell.done("benchmark", "bench.toml", "--out", "b", "--workers", 1, "--json").out)
-    assert {row["method"] for row in told["results"]} == {"edge-blind", "thirds"}
+    assert {row["method"] for row in told["results"]} == {"majority class", "edge-blind", "thirds"}
     spawned = Processes(1, start="spawn").run(described, [thirds(shift=2)])  # as trainings are sent to workers
     assert [description for _, description in spawned] == [{"name": "thirds", "shift": 2}]
 

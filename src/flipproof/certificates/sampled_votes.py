@@ -78,7 +78,7 @@ class SampledEvidence(Evidence):
         return None if self.feature_noise is None else self.feature_noise.stream(self.graph, seed=self.seed)
 
     def remaining(self, alpha: float) -> float:
-        """Alpha, less what the inexactness of the samplers of edges and features costs."""
+        """``alpha``, less what the inexactness of the samplers of edges and features costs."""
         of_features = self.feature_stream()
         discrepancy = self.stream().discrepancy + (0.0 if of_features is None else of_features.discrepancy)
         return checked_alpha(alpha, samples=len(self), discrepancy=discrepancy)

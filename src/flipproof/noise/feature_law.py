@@ -111,7 +111,7 @@ class LabelNoise:
         return (len(features),)
 
     def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
-        """Features ``[samples, n, d]`` to try a model on, always the same for this shape and type: uniform labels."""
+        """``samples`` features ``[n, d]`` to try a model on, always the same for this shape and type: uniform labels."""
         nodes, categories = features.shape
         return one_hot(np.random.default_rng(nodes).integers(categories, size=(samples, nodes)), features)
 
@@ -131,7 +131,7 @@ class LabelNoise:
         return np.where(draws < np.uint32((categories - 1) * other), moved, 0).astype(np.int64)
 
     def stream(self, graph: Graph, *, seed: int) -> LabelStream:
-        """The noisy features of a graph; refuses features of another kind."""
+        """The noisy features of a graph, drawn from ``seed``; refuses features of another kind."""
         return LabelStream(self, graph, seed)
 
 
@@ -178,7 +178,7 @@ class BitNoise:
         return (features.size,) if self.law.symmetric else (features.size - ones, ones)
 
     def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
-        """As for labels: from few ones to many."""
+        """``samples`` features to try a model on: from few ones to many."""
         draws = np.random.default_rng(len(features)).random((samples, *features.shape))
         return (draws < (np.arange(samples) + 0.5)[:, None, None] / samples).astype(features.dtype)
 
@@ -191,7 +191,7 @@ class BitNoise:
         return {"bit_add": self.law.p_add, "bit_remove": self.law.p_remove}
 
     def stream(self, graph: Graph, *, seed: int) -> BitStream:
-        """The noisy features of a graph; refuses features of another kind."""
+        """The noisy features of a graph, drawn from ``seed``; refuses features of another kind."""
         return BitStream(self, graph, seed)
 
 

@@ -391,7 +391,7 @@ def two_cores(curves: Curves) -> str:
 
     rows = []
     for nodes in NODES:
-        count, samples = max(2, 600 // nodes), 1024 * max(2, min(10, 2_000 // nodes))
+        count, samples = max(2, 4_000 // nodes // 2 * 2), 10_240
         graphs = [graph_of(nodes, degree=4 + number / count) for number in range(count)]
         smooth, walls = smoothed("GCNConv", graphs[0]), dict[str, float]()
         for _ in range(2):

@@ -124,11 +124,8 @@ class Cells:
             x = np.multiply.outer(x, _binomial(group.count, group.flip))
             y = np.multiply.outer(y, _binomial(group.count, group.moved))
         counts = np.indices(x.shape).reshape(len(groups), -1).T.tolist()
-        kinds = (
-            kind
-            for kind in np.ndindex(*(degree + 1,) * len(groups))
-            if sum(kind) <= degree and all(k <= group.count for k, group in zip(kind, groups, strict=True))
-        )
+        most = (min(degree, group.count) for group in groups)
+        kinds = (kind for kind in np.ndindex(*(count + 1 for count in most)) if sum(kind) <= degree)
         ordered = tuple(sorted(kinds, key=lambda kind: (sum(kind), kind)))
         features = [[float(math.prod(map(math.comb, cell, kind))) for cell in counts] for kind in ordered]
         return cls(x.ravel(), y.ravel(), ordered, np.array(features))
@@ -237,7 +234,7 @@ class _Design:
                     self._cost,
                     start,
                     args=(share,),
-                    jac=self._slope,
+                    jac=True,
                     constraints=[{"type": "ineq", "fun": self._room, "jac": self._room_slope}],
                     bounds=[(None, None)] * (2 * len(self.scale)) + [(0, None)] * (1 + len(self.cells.x)),
                     method="SLSQP",
@@ -273,20 +270,18 @@ class _Design:
         rival, x = RIVAL_PART * (1 - share), self.cells.x
         return float(x @ (share * a - rival * b)), float(x @ (share * a**2 + rival * b**2))
 
-    def _cost(self, point: FloatArray, share: float) -> float:
+    def _cost(self, point: FloatArray, share: float) -> tuple[float, FloatArray]:
+        """What is made small, and its slope."""
         a, b, _, excess = self._parts(point)
         mean, square = self._spread(a, b, share)
-        return -self.samples * (mean - float(excess.sum())) + self.spread * math.sqrt(self.samples * max(square, 1e-18))
-
-    def _slope(self, point: FloatArray, share: float) -> FloatArray:
-        a, b, _, _ = self._parts(point)
+        cost = -self.samples * (mean - float(excess.sum())) + self.spread * math.sqrt(self.samples * max(square, 1e-18))
         x, m, rival = self.cells.x, len(self.scale), RIVAL_PART * (1 - share)
-        pull = self.spread * math.sqrt(self.samples / max(self._spread(a, b, share)[1], 1e-18))
+        pull = self.spread * math.sqrt(self.samples / max(square, 1e-18))
         slope = np.ones(len(point))
         slope[:m] = share * self.features @ (x * (pull * a - self.samples))
         slope[m : 2 * m] = rival * self.features @ (x * (pull * b + self.samples))
         slope[2 * m] = self.samples * max(0.0, 1 - float(self.cells.y.sum()))
-        return slope
+        return cost, slope
 
     def _room(self, point: FloatArray) -> FloatArray:
         a, b, balance, excess = self._parts(point)

@@ -191,7 +191,6 @@ class Certificate:
         return f"class {self.label}, certified against {flips}"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         rows = [("method", self.method), ("alpha", f"{self.alpha:g}")]
         if self.alpha:
             rows += [("samples", f"{self.samples:,}"), ("share of votes at least", f"{self.p_lower:.4f}")]

@@ -160,7 +160,6 @@ class LocalScores(Evidence):
         return np.asarray(self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2))
 
     def _withstood(self, label: int) -> tuple[int, NDArray[np.bool_]]:
-        """Radius and grid of additions and removals."""
         graph, classes = self.graph, self.num_classes
         columns, _ = rivals_of(label, classes)
         bound = None if self.bound is None else self.bound[columns]

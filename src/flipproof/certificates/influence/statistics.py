@@ -159,7 +159,6 @@ def _as_words(samples: NDArray[np.bool_]) -> Words:
 
 
 def _chosen(table: NDArray[Any], slots: IntArray, order: int) -> NDArray[Any]:
-    """The table's entries for some slots."""
     if order == 0 or (len(slots) == len(table) and np.array_equal(slots, np.arange(len(table)))):
         return table
     return np.asarray(table[np.ix_(*(slots,) * order)])

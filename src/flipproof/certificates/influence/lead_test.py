@@ -234,7 +234,7 @@ class _Design:
                     self._cost,
                     start,
                     args=(share,),
-                    jac=True,
+                    jac=self._slope,
                     constraints=[{"type": "ineq", "fun": self._room, "jac": self._room_slope}],
                     bounds=[(None, None)] * (2 * len(self.scale)) + [(0, None)] * (1 + len(self.cells.x)),
                     method="SLSQP",
@@ -270,18 +270,20 @@ class _Design:
         rival, x = RIVAL_PART * (1 - share), self.cells.x
         return float(x @ (share * a - rival * b)), float(x @ (share * a**2 + rival * b**2))
 
-    def _cost(self, point: FloatArray, share: float) -> tuple[float, FloatArray]:
-        """What is made small, and its slope."""
+    def _cost(self, point: FloatArray, share: float) -> float:
         a, b, _, excess = self._parts(point)
         mean, square = self._spread(a, b, share)
-        cost = -self.samples * (mean - float(excess.sum())) + self.spread * math.sqrt(self.samples * max(square, 1e-18))
+        return -self.samples * (mean - float(excess.sum())) + self.spread * math.sqrt(self.samples * max(square, 1e-18))
+
+    def _slope(self, point: FloatArray, share: float) -> FloatArray:
+        a, b, _, _ = self._parts(point)
         x, m, rival = self.cells.x, len(self.scale), RIVAL_PART * (1 - share)
-        pull = self.spread * math.sqrt(self.samples / max(square, 1e-18))
+        pull = self.spread * math.sqrt(self.samples / max(self._spread(a, b, share)[1], 1e-18))
         slope = np.ones(len(point))
         slope[:m] = share * self.features @ (x * (pull * a - self.samples))
         slope[m : 2 * m] = rival * self.features @ (x * (pull * b + self.samples))
         slope[2 * m] = self.samples * max(0.0, 1 - float(self.cells.y.sum()))
-        return cost, slope
+        return slope
 
     def _room(self, point: FloatArray) -> FloatArray:
         a, b, balance, excess = self._parts(point)

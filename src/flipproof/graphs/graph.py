@@ -40,17 +40,13 @@ if TYPE_CHECKING:
 _KEPT: Any = object()  # stands for what a graph already has
 
 
-def _checked_node(node: int | None, num_nodes: int) -> int | None:
-    return None if node is None else checked_integer(node, "node", 0, num_nodes - 1, "a node of the graph")
-
-
 _CHECKS: Mapping[str, Callable[[Any, int], Any]] = {
     "edges": lambda edges, num_nodes: canonical_pairs(edges, num_nodes, "edges"),
     "node_features": checked_features,
     "label": lambda label, num_nodes: checked_label(label),
     "frozen": lambda pairs, num_nodes: canonical_pairs(() if pairs is None else pairs, num_nodes, "frozen"),
     "name": lambda name, num_nodes: None if name is None else str(name),
-    "node": _checked_node,
+    "node": lambda node, n: None if node is None else checked_integer(node, "node", 0, n - 1, "a node of the graph"),
 }
 
 
@@ -123,10 +119,8 @@ class Graph:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
-        one, two = self.node_features, other.node_features
-        same_features = one is two if one is None or two is None else np.array_equal(one, two)
         same = (self.topology, self.label, self.node) == (other.topology, other.label, other.node)
-        return same and same_features
+        return same and np.array_equal(self.node_features, other.node_features)  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
         return hash(self.topology)
@@ -233,18 +227,10 @@ class Graph:
     # ---- conversions ----
 
     @classmethod
-    def from_adjacency(
-        cls,
-        matrix: Any,
-        node_features: ArrayLike | None = None,
-        label: int | None = None,
-        *,
-        frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
-        name: str | None = None,
-    ) -> Graph:
+    def from_adjacency(cls, matrix: Any) -> Graph:
         """From a symmetric 0/1 matrix with an empty diagonal: numpy, nested lists, a torch tensor or scipy sparse.
 
-        ``node_features``, ``label``, ``frozen`` and ``name`` are those of :class:`Graph`.
+        What else is known of the graph, :meth:`replaced` adds: ``Graph.from_adjacency(matrix).replaced(label=1)``.
 
         >>> Graph.from_adjacency([[0, 1], [1, 0]])
         Graph(num_nodes=2, num_edges=1)
@@ -269,8 +255,7 @@ class Graph:
                 "(edge weights are not supported: pass matrix != 0)"
             )
         count = int(matrix.shape[0])
-        pairs = undirected_pairs(entries.row, entries.col, count)
-        return cls(count, pairs, node_features, label, frozen=frozen, name=name)
+        return cls(count, undirected_pairs(entries.row, entries.col, count))
 
     def adjacency(self) -> NDArray[np.float32]:
         """The dense adjacency matrix, float32 ``[n, n]``."""
@@ -281,13 +266,7 @@ class Graph:
 
     @classmethod
     def from_networkx(
-        cls,
-        graph: networkx.Graph,
-        node_features: ArrayLike | str | None = None,
-        label: int | None = None,
-        *,
-        frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
-        name: str | None = None,
+        cls, graph: networkx.Graph, node_features: ArrayLike | str | None = None, label: int | None = None
     ) -> Graph:
         """From a ``networkx.Graph``; nodes are numbered in the order of ``graph.nodes``.
 
@@ -295,7 +274,6 @@ class Graph:
             graph: Undirected, not a multigraph, without self-loops. Edge attributes are left out with a warning.
             node_features: A matrix, or the name of a node attribute. The default is the attribute ``x`` if every node has it.
             label: The default is the graph attribute ``label`` or ``y``, if there is one.
-            frozen, name: As for :class:`Graph`; pairs are of the new numbers.
         """
         num_nodes, pairs = networkx_pairs(graph)
         if node_features is None and num_nodes and all("x" in graph.nodes[node] for node in graph):
@@ -304,7 +282,7 @@ class Graph:
             node_features = networkx_features(graph, node_features)
         if label is None:
             label = graph.graph.get("label", graph.graph.get("y"))
-        return cls(num_nodes, pairs, node_features, label, frozen=frozen, name=name)
+        return cls(num_nodes, pairs, node_features, label)
 
     def to_networkx(self) -> networkx.Graph:
         """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known."""
@@ -318,16 +296,8 @@ class Graph:
         return graph
 
     @classmethod
-    def from_pyg(
-        cls,
-        data: Data,
-        *,
-        frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
-        name: str | None = None,
-    ) -> Graph:
+    def from_pyg(cls, data: Data) -> Graph:
         """From PyG's ``data``: ``edge_index`` with both directions of every edge, ``x``, ``y``, ``num_nodes``.
-
-        ``frozen`` and ``name`` are those of :class:`Graph`.
 
         Edge attributes and weights are left out with a warning: an edge that the noise adds has none, so a certified model must
         not read them. A ``y`` that is not a single whole number (a regression target, node labels) gives no label.
@@ -339,7 +309,7 @@ class Graph:
             values = np.asarray(to_numpy(label)).ravel()
             whole = values.size == 1 and np.isfinite(values[0]) and values[0] == int(values[0])
             label = int(values[0]) if whole else None
-        return cls(num_nodes, pairs, getattr(data, "x", None), label, frozen=frozen, name=name)
+        return cls(num_nodes, pairs, getattr(data, "x", None), label)
 
     def to_pyg(self) -> Data:
         """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known."""
@@ -399,11 +369,10 @@ def labelled_graphs(values: Any, argument: str) -> list[Graph]:
     graphs = as_graphs(values)
     if not graphs:
         raise InputError(f"{argument} must hold at least one graph; got none (pass the training part of a split)")
-    unlabelled = next((index for index, graph in enumerate(graphs) if graph.label is None), None)
-    if unlabelled is not None:
-        raise InputError(
-            f"{argument} must be labelled; graph {unlabelled} has no label (build it with label=0, 1, 2, ...)"
-        )
+    labels = [graph.label for graph in graphs]
+    if None in labels:
+        place = labels.index(None)
+        raise InputError(f"{argument} must be labelled; graph {place} has no label (build it with label=0, 1, 2, ...)")
     return graphs
 
 
@@ -443,7 +412,5 @@ def unchecked_graph(
 
 def whole_graphs(graphs: Iterable[Graph]) -> list[Graph]:
     """The graphs, without those that differ from an earlier one in the node that is meant alone."""
-    members = {
-        id(graph) if graph.node is None else (graph.topology, id(graph.node_features)): graph for graph in graphs
-    }
+    members = {id(one) if one.node is None else (one.topology, id(one.node_features)): one for one in graphs}
     return list(members.values())

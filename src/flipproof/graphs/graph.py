@@ -227,10 +227,18 @@ class Graph:
     # ---- conversions ----
 
     @classmethod
-    def from_adjacency(cls, matrix: Any) -> Graph:
+    def from_adjacency(
+        cls,
+        matrix: Any,
+        node_features: ArrayLike | None = None,
+        label: int | None = None,
+        *,
+        frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
+        name: str | None = None,
+    ) -> Graph:
         """From a symmetric 0/1 matrix with an empty diagonal: numpy, nested lists, a torch tensor or scipy sparse.
 
-        What else is known of the graph, :meth:`replaced` adds: ``Graph.from_adjacency(matrix).replaced(label=1)``.
+        ``node_features``, ``label``, ``frozen`` and ``name`` are those of :class:`Graph`.
 
         >>> Graph.from_adjacency([[0, 1], [1, 0]])
         Graph(num_nodes=2, num_edges=1)
@@ -255,7 +263,8 @@ class Graph:
                 "(edge weights are not supported: pass matrix != 0)"
             )
         count = int(matrix.shape[0])
-        return cls(count, undirected_pairs(entries.row, entries.col, count))
+        pairs = undirected_pairs(entries.row, entries.col, count)
+        return cls(count, pairs, node_features, label, frozen=frozen, name=name)
 
     def adjacency(self) -> NDArray[np.float32]:
         """The dense adjacency matrix, float32 ``[n, n]``."""
@@ -266,7 +275,13 @@ class Graph:
 
     @classmethod
     def from_networkx(
-        cls, graph: networkx.Graph, node_features: ArrayLike | str | None = None, label: int | None = None
+        cls,
+        graph: networkx.Graph,
+        node_features: ArrayLike | str | None = None,
+        label: int | None = None,
+        *,
+        frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
+        name: str | None = None,
     ) -> Graph:
         """From a ``networkx.Graph``; nodes are numbered in the order of ``graph.nodes``.
 
@@ -274,6 +289,7 @@ class Graph:
             graph: Undirected, not a multigraph, without self-loops. Edge attributes are left out with a warning.
             node_features: A matrix, or the name of a node attribute. The default is the attribute ``x`` if every node has it.
             label: The default is the graph attribute ``label`` or ``y``, if there is one.
+            frozen, name: As for :class:`Graph`; pairs are of the new numbers.
         """
         num_nodes, pairs = networkx_pairs(graph)
         if node_features is None and num_nodes and all("x" in graph.nodes[node] for node in graph):
@@ -282,7 +298,7 @@ class Graph:
             node_features = networkx_features(graph, node_features)
         if label is None:
             label = graph.graph.get("label", graph.graph.get("y"))
-        return cls(num_nodes, pairs, node_features, label)
+        return cls(num_nodes, pairs, node_features, label, frozen=frozen, name=name)
 
     def to_networkx(self) -> networkx.Graph:
         """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known."""
@@ -296,8 +312,12 @@ class Graph:
         return graph
 
     @classmethod
-    def from_pyg(cls, data: Data) -> Graph:
+    def from_pyg(
+        cls, data: Data, *, frozen: ArrayLike | Iterable[tuple[int, int]] | None = None, name: str | None = None
+    ) -> Graph:
         """From PyG's ``data``: ``edge_index`` with both directions of every edge, ``x``, ``y``, ``num_nodes``.
+
+        ``frozen`` and ``name`` are those of :class:`Graph`.
 
         Edge attributes and weights are left out with a warning: an edge that the noise adds has none, so a certified model must
         not read them. A ``y`` that is not a single whole number (a regression target, node labels) gives no label.
@@ -309,7 +329,7 @@ class Graph:
             values = np.asarray(to_numpy(label)).ravel()
             whole = values.size == 1 and np.isfinite(values[0]) and values[0] == int(values[0])
             label = int(values[0]) if whole else None
-        return cls(num_nodes, pairs, getattr(data, "x", None), label)
+        return cls(num_nodes, pairs, getattr(data, "x", None), label, frozen=frozen, name=name)
 
     def to_pyg(self) -> Data:
         """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known."""

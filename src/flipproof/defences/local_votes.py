@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,7 +10,7 @@ from flipproof.certificates.local_scores import LocalScores, answer_of, edge_cha
 from flipproof.certificates.node_views import NodeViews, count_neighbours, kinds_of, unique_rows, views_of
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.defences.local import depth_of
-from flipproof.defences.target import AnswersTarget, Effort, Outcome
+from flipproof.defences.target import AnswersTarget, Outcome
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.models.local_network import LocalViews
 
@@ -111,20 +109,16 @@ class NodeSet:
 class LocalTarget(AnswersTarget):
     """A local network's answer on many attacked graphs at a time: only nodes that an attack touches are asked again."""
 
-    def __init__(self, local: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        super().__init__(local, graph, effort)
-        self._pairs = pairs_of_slots(graph.slots, graph.num_nodes)
-        self._look()
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._pairs = pairs_of_slots(self.graph.slots, self.graph.num_nodes)
+        self._look_at(self.graph)
 
-    def _look(self) -> None:
-        self._node_set = nodes = NodeSet(self.defended, self.graph)
+    def _look_at(self, graph: Graph) -> None:
+        super()._look_at(graph)
+        self._node_set = nodes = NodeSet(self.defended, graph)
         self._counts = count_neighbours(self.graph.edges, nodes.kinds, nodes.num_kinds)
         self._votes = nodes.scores(nodes.kinds, self._counts)
-
-    def seeing(self, graph: Graph) -> Self:
-        target = super().seeing(graph)
-        target._look()
-        return target
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         nodes, n = self._node_set, self.graph.num_nodes

@@ -154,7 +154,7 @@ class Smoothing(Defence):
         return sampled_votes.unanimous_certificate(graph, self.noise, samples=request.samples, **settings)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> SmoothedTarget:
-        return SmoothedTarget(classifier, graph, self.noise, effort)
+        return SmoothedTarget(classifier, graph, effort)
 
 
 class SmoothedClassifier(NodeCertifier):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +118,7 @@ class Voting(Defence):
         return GroupVotes(*cast, prices, feature_groups=self.feature_groups).certify(depth=request.depth)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> VotingTarget:
-        return VotingTarget(self, classifier, graph, effort)
+        return VotingTarget(classifier, graph, effort)
 
 
 class VotingClassifier(DefendedClassifier):
@@ -211,16 +211,19 @@ class VotingClassifier(DefendedClassifier):
 class VotingTarget(CopiesTarget):
     """The majority over hashed sub-graphs: copy ``t`` keeps the edges of group ``t``. Exact; ties go to the smaller label."""
 
-    def __init__(self, voting: Voting, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        self.voting, count = voting, voting.groups.count * voting.feature_groups
-        super().__init__(defended, graph, effort, copies=count, noun="groups", remedy="attack smaller graphs")
+    copies_are, remedy = "groups", "attack smaller graphs"
 
-    def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        groups = self.voting.groups
+    def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
+        self.voting = cast(Voting, defended.defence)
+        self.cost = self.voting.groups.count * self.voting.feature_groups
+        super().__init__(defended, graph, effort)
+
+    def _copies(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        graph, groups = self.graph, self.voting.groups
         kept = groups.of_slots(graph.slots, graph.num_nodes) == np.arange(self.cost)[:, None] % groups.count
         return np.zeros_like(kept), kept
 
-    def features_of(self, graph: Graph) -> NDArray[Any] | None:
+    def features_of(self, graph: Graph) -> Any:
         groups, number = self.voting.groups, self.voting.feature_groups
         if number == 1:
             return None

@@ -1,7 +1,4 @@
-"""Defences: each turns a model into a classifier that can be certified. One module per defence; here is their registry.
-
-``smoothing.py`` is the file to read first; ``defence.py`` has the protocol.
-"""
+"""Defences: each turns a model into a classifier that can be certified. Their registry; ``smoothing.py`` is to be read first."""
 
 from __future__ import annotations
 
@@ -40,9 +37,7 @@ def defence_names(task: str = "graphs") -> tuple[str, ...]:
 
 def defence_class(name: str) -> type[Defence]:
     if name not in _HOMES:
-        raise InputError(
-            f"defence must be one of {', '.join(defence_names())}; got {name!r} (smoothing is the usual one)"
-        )
+        raise InputError(f"defence must be one of {', '.join(defence_names())}; got {name!r} (usually smoothing)")
     home = _HOMES[name]
     if isinstance(home, str):
         module, _, attribute = home.partition(":")

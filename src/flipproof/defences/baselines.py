@@ -1,7 +1,4 @@
-"""The lines to compare with: the model that sees no edge ("edge-blind"), and the model as it is ("none").
-
-No attack on edges can change the first one's answer: the line that every other defence must beat. The second certifies no flip.
-"""
+"""The lines to compare with: the model that sees no edge ("edge-blind"), and the model as it is ("none")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Smoothing for single nodes: one noisy copy of the graph is a vote for every node.
-
-votes = the model's label for every node on each of M noisy copies of the graph    (ask)
-certificate = label and radius of a node that follow from its votes                (NodeVotes.certify)
-"""
+"""Smoothing for single nodes: one noisy copy of the graph is a vote for every node."""
 
 from __future__ import annotations
 
@@ -84,10 +80,7 @@ class NodeSmoothing(Smoothing):
     def node_block(
         self, classifier: DefendedClassifier, graph: Graph, start: int, request: Sampling
     ) -> tuple[NDArray[np.uint32], str, str]:
-        """Counts ``[n, C]`` of one block of samples, as far as they are below the number requested, and its checksums.
-
-        The checksums always cover the noise of the whole block.
-        """
+        """Counts ``[n, C]`` of one block of samples, as far as they are wanted, and checksums of the noise of the whole block."""
         stream, base = SampleStream(graph, self.noise, seed=request.seed), node_classifier(classifier)
         base.prepare()
         noisy = None if self.feature_noise is None else self.feature_noise.stream(graph, seed=request.seed)
@@ -145,10 +138,7 @@ def node_classifier(classifier: DefendedClassifier) -> NodeClassifier:
 
 
 class NodeTarget(BaseTarget):
-    """What an attack on a node of a graph minimises: the lead of its class.
-
-    Lists of edges stand for copies, so that large graphs fit: a flip changes one entry of each.
-    """
+    """An attack on a node. Lists of edges stand for copies, so that large graphs fit: a flip changes one entry of each."""
 
     def _prepare(self) -> None:
         self.noise = self.defended.defence.trial_noise

@@ -110,10 +110,9 @@ class Smoothing(Defence):
     def block(
         self, classifier: DefendedClassifier, graph: Graph, start: int, request: Sampling
     ) -> tuple[NDArray[Any], str, str, int]:
-        """Votes and checksums of one block, samples ``start..start+1023`` as far as they are wanted; see ``Votes``.
+        """Votes and checksums of samples ``start..start+1023``: votes as far as they are wanted, checksums of all changes.
 
-        Batches are always cut at the same indices, so floating point sees the same batches whatever ``samples`` is and
-        wherever the block is computed. The checksums always cover the changes of the whole block: of edges, and of features.
+        Batches are cut at the same indices whatever ``samples`` is, so that floating point sees the same batches.
         """
         stream, (base, size) = SampleStream(graph, self.noise, seed=request.seed), classifier.suited(graph)
         base.prepare()

@@ -186,10 +186,8 @@ class BaseTarget(Target):
 
 
 class CopiesTarget(Target):
-    """The most frequent answer on several copies of the candidate, made the same way for all candidates.
-
-    ``if_empty`` and ``if_edge`` are the states of every slot in every copy, were it empty or an edge, ``[S, N]``.
-    """
+    """The most frequent answer on copies of the candidate, made the same way for all: ``if_empty`` and ``if_edge`` are the states
+    of every slot in every copy, were it empty or an edge, ``[S, N]``."""
 
     relaxed: int | None = None  # copies that stand for all where slopes are computed; by default all
     copies_are, remedy = "samples", "lower samples"
@@ -198,8 +196,7 @@ class CopiesTarget(Target):
         slots = self.graph.num_slots
         if self.cost * slots > _MOST_COPIES:
             raise InputError(
-                f"{self.copies_are} times node pairs must be at most {_MOST_COPIES:,} in an attack; got {self.cost:,} x "
-                f"{slots:,} ({self.remedy})"
+                f"{self.copies_are} times pairs must be at most {_MOST_COPIES:,}; got {self.cost:,} x {slots:,} ({self.remedy})"
             )
         super()._check(defended)
         self.if_empty, self.if_edge = self._copies()
@@ -227,11 +224,8 @@ class CopiesTarget(Target):
 
 
 class SmoothedTarget(CopiesTarget):
-    """The most frequent answer under noise, estimated on the same noise for all candidates.
-
-    Slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the candidate has there, so
-    that two candidates differ only where their flips do. A candidate counts as fooled when a rival leads by two standard errors.
-    """
+    """The most frequent answer under noise, estimated on the same noise for all candidates: two differ only where their flips do.
+    A candidate counts as fooled when a rival leads by two standard errors."""
 
     relaxed = 32
 

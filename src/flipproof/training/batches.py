@@ -215,10 +215,7 @@ class Noisy(View):
 
 
 class SubGraphs(View):
-    """One hashed sub-graph per copy, of a random group; ``renumber`` first numbers nodes at random. Validation sees every one.
-
-    Of several feature groups, a random one is shown.
-    """
+    """One hashed sub-graph per copy, of a random group, with the features of a random feature group; validation sees all."""
 
     def __init__(self, groups: int | EdgeGroups, *, renumber: bool = False, feature_groups: int = 1) -> None:
         self.groups = groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups)

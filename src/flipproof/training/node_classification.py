@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,19 +20,9 @@ from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise, FeatureNoise, SampleStream
 from flipproof.noise.law import key_of
 from flipproof.training.batches import digest
-from flipproof.training.loop import Hyperparameters, Outcome, Task, TrainingResult, fit
+from flipproof.training.loop import Lesson, Outcome, Task, TrainingResult, fit
 
-_STILL = EdgeNoise(add=0, remove=0)
 _VALIDATION_COPIES = 4
-
-
-class _OneGraph(NamedTuple):
-    """What the loop asks of its members: a graph is one step."""
-
-    sizes: Tensor
-
-    def __len__(self) -> int:
-        return 1
 
 
 class NodeClassification(Task):
@@ -40,15 +30,13 @@ class NodeClassification(Task):
 
     def __init__(
         self,
-        model: nn.Module,
+        lesson: Lesson,
         task: NodeTask,
         split: NodeSplit,
-        *,
         noise: EdgeNoise | None,
         feature_noise: FeatureNoise | None,
-        features: Any,
-        chosen: Hyperparameters,
     ) -> None:
+        model, features = lesson.model, lesson.features
         parameters = inspect.signature(model.forward).parameters
         if "edge_index" not in list(parameters)[1:2]:
             raise InputError(
@@ -56,11 +44,15 @@ class NodeClassification(Task):
                 f"{type(model).__name__} takes ({', '.join(parameters)}) (train trains a model for graphs)"
             )
         own = task.graph.node_features is not None
-        self.model, self.chosen, self.features = model, chosen, as_features(features or ("own" if own else "degree"))
+        self.model, self.chosen, self.features = (
+            model,
+            lesson.chosen,
+            as_features(features or ("own" if own else "degree")),
+        )
         self.task, self.split, self._with_batch = task, split, "batch" in parameters
-        self.graphs: Any = _OneGraph(torch.tensor([task.graph.num_nodes]))
-        self.held_out: Any = self.graphs if len(split.validation) else None
-        self.noise, self.feature_noise = noise or _STILL, feature_noise
+        self.sizes = torch.tensor([task.graph.num_nodes])  # a graph is one step
+        self.held_out = split.validation if len(split.validation) else None
+        self.noise, self.feature_noise = noise or EdgeNoise(add=0, remove=0), feature_noise
         self.labels = torch.from_numpy(task.labels.copy())
         self._own = torch.from_numpy(np.asarray(task.graph.node_features, dtype=np.float32).copy()) if own else None
         # our own network adds up rows of weights where the features are binary
@@ -106,10 +98,8 @@ class NodeClassification(Task):
         nodes, own = self.task.graph.num_nodes, self._own
         edge_index, ones = self._seen[index] if purpose == "validation" else self._copy(purpose, index)
         if self._sums_rows:
-            model: Any = self.model
-            return self._checked(
-                model.after_first(model.first_of(self._ones if ones is None else ones, nodes), edge_index)
-            )
+            rows = self.model.first_of(self._ones if ones is None else ones, nodes)
+            return self._checked(self.model.after_first(rows, edge_index))
         if ones is not None:
             assert own is not None
             own = torch.zeros(own.numel()).index_fill_(0, torch.from_numpy(ones), 1).view_as(own)
@@ -178,11 +168,7 @@ def train_nodes(
     """
     if not isinstance(task, NodeTask):
         raise InputError(f"task must be a NodeTask; got {type(task).__name__} (datasets.citation reads one)")
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model must be a torch module; got {type(model).__name__}")
-    chosen = Hyperparameters.of(locals())
+    lesson = Lesson.of({**locals(), "graphs": [task.graph], "validation": None})
     parts = split_nodes(task) if split is None else split
-    learnt = NodeClassification(
-        model, task, parts, noise=noise, feature_noise=feature_noise, features=features, chosen=chosen
-    )
+    learnt = NodeClassification(lesson, task, parts, noise, feature_noise)
     return fit(learnt, checkpoint=checkpoint, progress=progress)

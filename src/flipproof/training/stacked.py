@@ -40,9 +40,7 @@ def train_stack(
     plain JSON, to be stored with the networks."""
     chosen = Hyperparameters(**{"average": 0.99, "seed": seed, **hyperparameters})
     if any(network.config != networks[0].config for network in networks):
-        raise InputError(
-            "networks must be built alike to be trained together; got other shapes (train them one by one)"
-        )
+        raise InputError("networks trained together must be built alike; got other shapes (train them one by one)")
     view, members = View() if noise is None else Noisy(noise), as_graphs(graphs)
     flips = flips if chosen.objective in ATTACKED else 0
     tasks = [

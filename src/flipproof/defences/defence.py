@@ -292,8 +292,8 @@ class DefendedClassifier:
         self,
         graphs: Sequence[Graph],
         request: Any,
-        progress: Progress = False,
-        workers: int | None = None,
+        progress: Progress,
+        workers: int | None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
         chosen, request = self._effective(request)

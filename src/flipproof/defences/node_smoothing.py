@@ -66,16 +66,8 @@ class NodeSmoothing(Smoothing):
             counts += part
             checksums.append(tuple(both))
         of_edges, of_features = zip(*checksums, strict=True)
-        return NodeVotes(
-            counts,
-            graph,
-            self.noise,
-            request.seed,
-            of_edges,
-            compared=len(starts),
-            feature_noise=self.feature_noise,
-            feature_checksums=() if self.feature_noise is None else of_features,
-        )
+        features = self.feature_noise, () if self.feature_noise is None else of_features
+        return NodeVotes(counts, graph, self.noise, request.seed, of_edges, None, len(starts), *features)
 
     def node_block(
         self, classifier: DefendedClassifier, graph: Graph, start: int, request: Sampling

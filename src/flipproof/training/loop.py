@@ -186,10 +186,7 @@ class Task(ABC):
 
 
 def fit(
-    task: Task,
-    *,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool | Callable[[int, int], None] = False,
+    task: Task, *, checkpoint: str | os.PathLike[str] | None = None, progress: bool | Callable[[int, int], None] = False
 ) -> TrainingResult:
     """Train the model of a task; see :func:`flipproof.train` for what the arguments mean."""
     model, chosen = task.model, task.chosen

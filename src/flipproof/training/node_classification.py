@@ -148,8 +148,6 @@ def train_nodes(
 ) -> TrainingResult:
     """Train a model that classifies nodes in place with AdamW, under fresh noise in every epoch; then it is in evaluation mode.
 
-    Repeatable, as :func:`flipproof.train`.
-
     Args:
         model: A torch module ``forward(x, edge_index)`` or ``forward(x, edge_index, batch)`` with a row of logits per node.
         task: The graph and its nodes' classes.
@@ -159,12 +157,8 @@ def train_nodes(
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graph.
         epochs: Steps; each sees the whole graph.
         learning_rate: The highest rate.
-        weight_decay: Weight decay of AdamW.
         copies: Noisy copies per step.
-        average: Decay of a moving average of the weights, which becomes the model; 0 for none.
-        seed: Seed of the noise and of dropout.
-        checkpoint: A file from which the same call continues after a stop or a kill, to the same weights.
-        progress: ``True`` shows progress on stderr; a function is called with the number of epochs done and their total.
+        weight_decay, average, seed, checkpoint, progress: As for :func:`flipproof.train`, which is as repeatable.
     """
     if not isinstance(task, NodeTask):
         raise InputError(f"task must be a NodeTask; got {type(task).__name__} (datasets.citation reads one)")

@@ -11,7 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -102,12 +102,15 @@ class Defence(ABC):
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
         """The defended classifier's answer without a certificate; ``None`` where it abstains."""
         classifier.check([graph])
-        label: int | None = self.request().read(self.ask(classifier, graph, self.request())).label
-        return label
+        certificate: Certificate = self.request().read(self.ask(classifier, graph, self.request()))
+        return certificate.label
 
     def made(self, evidence: Any, num_classes: int) -> bool:
-        """Whether evidence was made by this defence; for stored evidence, which may be anybody's."""
-        return isinstance(evidence, self.evidence) and evidence.num_classes == num_classes
+        """Whether evidence was made by this defence, whose settings it then has; for stored evidence, which may be anybody's."""
+        if not isinstance(evidence, self.evidence) or evidence.num_classes != num_classes:
+            return False
+        names = [entry.name for entry in fields(self) if hasattr(evidence, entry.name)]  # type: ignore[arg-type]
+        return all(getattr(evidence, name) == getattr(self, name) for name in names)
 
     def best(self, graph: Graph, request: Any, num_classes: int) -> Certificate | None:
         """The certificate of a model that never changes its answer, which none exceeds; ``None`` if only the graph limits it."""

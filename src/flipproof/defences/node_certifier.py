@@ -30,12 +30,9 @@ class NodeCertifier(DefendedClassifier):
         ``1 - alpha``; one noisy copy of the graph is a sample for all nodes.
 
         Args:
-            graph: The graph, as for :meth:`certify`.
+            graph, samples, alpha, seed: As for :meth:`SmoothedClassifier.certify`.
             nodes: Numbers of the nodes to certify, or a mask; all by default.
-            samples: Noisy copies ``M``.
-            alpha: Failure probability of each certificate.
             simultaneous: Let alpha hold for all these nodes at once.
-            seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
         """
         known = self.graph_of(graph)
         chosen = checked_nodes(nodes, known.num_nodes)

@@ -133,10 +133,6 @@ class Smoothing(Defence):
         classifier.check([graph])
         return self.ask(classifier, graph, Sampling(1_000, seed=None)).leader(0.001)
 
-    def made(self, evidence: Any, num_classes: int) -> bool:
-        noises = self.noise, self.feature_noise
-        return super().made(evidence, num_classes) and (evidence.noise, evidence.feature_noise) == noises
-
     def best(self, graph: Graph, request: Sampling, num_classes: int) -> Certificate | None:
         settings = {"alpha": request.level, "method": request.method, "seed": request.seed, "num_classes": num_classes}
         settings["feature_noise"] = self.feature_noise

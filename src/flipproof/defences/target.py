@@ -245,9 +245,7 @@ class SmoothedTarget(CopiesTarget):
         return None if noise is None else noise.stream(graph, seed=self.seed).shown(0, self.cost)[0]
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
-        own = counts[:, self.label]
-        fooled: NDArray[np.bool_] = -margins > _CLEAR * np.sqrt(2 * own - margins)
-        return fooled
+        return np.asarray(-margins > _CLEAR * np.sqrt(2 * counts[:, self.label] - margins))
 
     def prediction(self) -> int:
         return int(self._votes(self.graph, "clean")[0].argmax())
@@ -260,9 +258,8 @@ class SmoothedTarget(CopiesTarget):
         counts, level = self._votes(graph, "confirm")
         margin = float(self._margins(counts[None].astype(np.float64))[0])
         rival = int(counts[self.label] - margin)
-        p_value = 1.0
-        if margin < 0:  # the label test is two-sided: half of it, once for each rival
-            p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
+        # the label test is two-sided: half of it, once for each rival
+        p_value = float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1) if margin < 0 else 1.0
         return p_value <= level, margin / self.confirm_samples
 
     def _votes(self, graph: Graph, purpose: str) -> tuple[IntArray, float]:

@@ -103,10 +103,6 @@ class Voting(Defence):
         classifier.check([graph])
         return int(self.votes(classifier, graph).counts.argmax())
 
-    def made(self, evidence: Any, num_classes: int) -> bool:
-        same = super().made(evidence, num_classes) and evidence.groups == self.groups
-        return same and evidence.feature_groups == self.feature_groups
-
     def best(self, graph: Graph, request: PriceSearch, num_classes: int) -> Certificate | None:
         if request.depth is None and self.feature_groups == 1:
             return None
@@ -231,16 +227,14 @@ class VotingTarget(CopiesTarget):
         return np.stack(shown).repeat(groups.count, axis=0)
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
-        fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label
-        return fooled
+        return np.asarray(counts.argmax(axis=1) != self.label)
 
     def known(self) -> IntArray:
-        left = DEFAULT_CALLS if self.max_calls is None else self.max_calls - self.calls
-        if left < self.cost:
-            return super().known()
-        votes = self.voting.ask(self.defended, self.graph, PriceSearch(calls=left))
-        self.calls += votes.calls
-        attack = votes.attack()
+        left, attack = DEFAULT_CALLS if self.max_calls is None else self.max_calls - self.calls, None
+        if left >= self.cost:
+            votes = self.voting.ask(self.defended, self.graph, PriceSearch(calls=left))
+            self.calls += votes.calls
+            attack = votes.attack()
         if attack is None:
             return super().known()
         return np.searchsorted(self.graph.slots, slots_of_pairs(attack, self.graph.num_nodes))[None]

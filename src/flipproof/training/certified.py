@@ -83,7 +83,7 @@ class CertifiedTraining(Task):
                 self.not_shown[judges] = True
         depth = 1 if self.pairwise else self.flips
         self.views = ReachedViews(members, labels, self.features, model, depth, odds)
-        if lesson.validation is not None and self.held_out is not None:
+        if lesson.validation is not None:
             odds = model.odds.of(self._statistics(lesson.validation)) if self.featured else None
             self.other_views = ReachedViews(lesson.validation, self.held_out.labels, self.features, model, depth, odds)
         self.steps = chosen.epochs * -(-len(members) // chosen.batch_size)

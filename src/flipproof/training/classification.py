@@ -108,7 +108,11 @@ class GraphClassification(Task):
         # a loss that is a mean over graphs is that of the pieces together; batch statistics and class weights see pieces
         statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
         self._by_size = not statistics and not chosen.class_weights
-        self.class_weight = _balanced(self.graphs.labels).to(self.device) if chosen.class_weights else None
+        self.class_weight = None
+        if chosen.class_weights:  # every class that occurs counts alike
+            counts = torch.bincount(self.graphs.labels).to(torch.float32)
+            weights = len(self.graphs) / ((counts > 0).sum() * counts.clamp_min(1))
+            self.class_weight = torch.where(counts > 0, weights, 0).to(self.device)
         self.entries = chosen.copies * min(chosen.batch_size, len(self.graphs)) * int(self.graphs.sizes.max()) ** 2
         against = {"flips": self.flips} if self.flips else {}
         self.settings = {"noise": None, "groups": None, "renumber": False} | view.description() | against
@@ -121,7 +125,6 @@ class GraphClassification(Task):
     def validation(self) -> Iterator[Outcome]:
         copies = self.view.validation_copies(self.chosen.copies)
         together = max(1, max(_VALIDATION_BATCH, self.chosen.batch_size) // copies)
-        assert self.held_out is not None
         members = torch.split(torch.arange(len(self.held_out)), together)
         for index, part in enumerate(part for piece in members for part in self.held_out.cut(piece, copies)):
             batch, draws = self.held_out.padded(part), self.draws("validation", index)
@@ -245,9 +248,3 @@ def _in_evaluation(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
-
-
-def _balanced(labels: Tensor) -> Tensor:
-    """Weights under which every class that occurs counts alike."""
-    counts = torch.bincount(labels).to(torch.float32)
-    return torch.where(counts > 0, len(labels) / ((counts > 0).sum() * counts.clamp_min(1)), 0)

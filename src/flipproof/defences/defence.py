@@ -376,13 +376,6 @@ class DefendedClassifier:
         kinds = [kind for child in cls.__subclasses__() for kind in (child, *child.__subclasses__())]
         kind = next((kind for kind in kinds if kind.defence_name == defence.name), cls)
         made, chosen = kind.__new__(kind), saved.metadata.get("features") if features is None else features
-        DefendedClassifier.__init__(
-            made,
-            models.load(folder, model),
-            defence,
-            features=chosen,
-            num_classes=saved.metadata.get("num_classes"),
-            trust_features=trust_features,
-            memory=memory,
-        )
+        options = saved.metadata.get("num_classes"), chosen, None, trust_features, memory
+        DefendedClassifier.__init__(made, models.load(folder, model), defence, *options)
         return made

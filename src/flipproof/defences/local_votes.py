@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -21,27 +23,19 @@ Floats = NDArray[np.float64]
 
 def look(classifier: DefendedClassifier, graph: Graph, per_node: int | None, *, most: int | None = None) -> LocalScores:
     """The votes on all views that attacks reach; no deeper than attacks of ``most`` flips need."""
-    node_set = NodeSet(classifier, graph)
-    depth = min(depth_of(per_node, node_set.num_kinds, graph), most or graph.num_nodes)
-    views = views_of(graph, node_set.kinds, depth)
-    clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
-    rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
+    nodes = NodeSet(classifier, graph)
+    depth = min(depth_of(per_node, nodes.num_kinds, graph), most or graph.num_nodes)
+    views = views_of(graph, nodes.kinds, depth)
+    clean = nodes.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
+    scores = np.concatenate([clean, nodes.scores(views.own[views.num_clean :], views.counts[views.num_clean :])])
     offsets = None
     if not classifier.model.in_features:
         changes = edge_changes(graph, depth)
-        offsets = node_set.offsets(graph.num_edges + changes)
-        offsets[changes == 0] = node_set.offset  # in a batch of another shape it may round differently
-    return LocalScores(
-        graph=graph,
-        num_classes=classifier.num_classes,
-        kinds=node_set.kinds.astype(np.uint32),
-        depth=depth,
-        offset=node_set.offset,
-        scores=np.concatenate([clean, rest]),
-        rounding=node_set.rounding(views),
-        bound=node_set.bound,
-        offsets=offsets,
-    )
+        offsets = nodes.offsets(graph.num_edges + changes)
+        offsets[changes == 0] = nodes.offset  # in a batch of another shape it may round differently
+    kinds: Any = nodes.kinds.astype(np.uint32)
+    whole = graph, classifier.num_classes, kinds, depth, nodes.offset, scores
+    return LocalScores(*whole, nodes.rounding(views), nodes.bound, offsets)
 
 
 def answer_to(classifier: DefendedClassifier, graph: Graph) -> int | None:

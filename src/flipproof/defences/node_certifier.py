@@ -52,12 +52,6 @@ class NodeCertifier(DefendedClassifier):
         """The same model and noise as a classifier of single nodes."""
         from flipproof.defences.node_smoothing import NodeSmoothing
 
-        return DefendedClassifier(
-            self.model,
-            NodeSmoothing(self.defence.trial_noise, feature_noise_of(self.defence)),
-            num_classes=self.num_classes,
-            features=self.features,
-            convention="nodes",
-            trust_features=self.guard.trust_features,
-            memory=self.classifier.memory,
-        )
+        defence = NodeSmoothing(self.defence.trial_noise, feature_noise_of(self.defence))
+        options = self.num_classes, self.features, "nodes", self.guard.trust_features, self.classifier.memory
+        return DefendedClassifier(self.model, defence, *options)

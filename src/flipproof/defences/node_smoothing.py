@@ -57,10 +57,8 @@ class NodeSmoothing(Smoothing):
     def ask(  # type: ignore[override]
         self, classifier: DefendedClassifier, graph: Graph, request: Sampling, run: Run = map
     ) -> NodeVotes:
-        starts, counts = (
-            range(0, request.samples, BLOCK),
-            np.zeros((graph.num_nodes, classifier.num_classes), np.uint32),
-        )
+        starts = range(0, request.samples, BLOCK)
+        counts = np.zeros((graph.num_nodes, classifier.num_classes), dtype=np.uint32)
         checksums = list[tuple[str, str]]()
         for part, *both in run(lambda start: self.node_block(classifier, graph, start, request), starts):
             counts += part

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import dense_to_sparse
 
-from flipproof.checks import check_classes, checked_count
+from flipproof.checks import checked_count
 from flipproof.classifiers import torch_module
 from flipproof.classifiers.features import as_features, edge_free
 from flipproof.errors import InputError
@@ -211,12 +211,7 @@ class GraphClassification(Task):
         x = x.to(torch.float32) if x.is_floating_point() else x
         logits = self._answer(*(part.to(self.device) for part in (x, adjacency, mask)))
         logits = torch_module.logit_per_class(logits, len(mask), max(2, self.highest_label + 1))
-        if logits.ndim != 2 or len(logits) != len(mask):
-            raise InputError(
-                f"the model must return logits [{len(mask)}, num_classes]; got shape {tuple(logits.shape)} (one row per graph)"
-            )
-        check_classes(logits.shape[1], self.highest_label)
-        return logits.view(copies, len(batch.labels), -1)
+        return self.checked(logits, len(mask)).view(copies, len(batch.labels), -1)
 
     def _answer(self, x: Tensor, adjacency: Tensor, mask: Tensor) -> Any:
         """The logits of a padded batch; for PyG's conventions, of the nodes that exist and edges in canonical order."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from flipproof.checks import checked_count, checked_seed
+from flipproof.checks import check_classes, checked_count, checked_seed
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.datasets.dataset import fingerprint
 from flipproof.errors import InputError
@@ -153,6 +153,7 @@ class Outcome(NamedTuple):
 class Task(ABC):
     """A way of training: the labelled graphs that are learnt from, its members, and their losses."""
 
+    what = "graph"  # that has a label
     entries = 0  # numbers in the largest batch: whether several threads are worth having
     model: Any
     sizes: Tensor  # of the members: what may share a batch
@@ -179,6 +180,16 @@ class Task(ABC):
     @abstractmethod
     def validation(self) -> Iterator[Outcome]:
         """On the validation graphs, in the same guise in every epoch."""
+
+    def checked(self, logits: Any, rows: int) -> Tensor:
+        """The logits, if they are a matrix with so many rows and a column for every class."""
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != rows:
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise InputError(
+                f"the model must return logits [{rows}, num_classes], one row per {self.what}; got {shape}"
+            )
+        check_classes(logits.shape[1], self.highest_label)
+        return logits
 
     def finish(self) -> None:
         """Make the model, which has the weights to keep, ready for use."""

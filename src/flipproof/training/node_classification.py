@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flipproof.checks import check_classes
 from flipproof.classifiers.features import as_features
 from flipproof.datasets.node_task import NodeSplit, NodeTask, split_nodes
 from flipproof.errors import InputError
@@ -27,6 +26,8 @@ _VALIDATION_COPIES = 4
 
 class NodeClassification(Task):
     """Training a network on the labelled nodes of one graph."""
+
+    what = "node"
 
     def __init__(
         self,
@@ -44,16 +45,14 @@ class NodeClassification(Task):
                 f"{type(model).__name__} takes ({', '.join(parameters)}) (train trains a model for graphs)"
             )
         own = task.graph.node_features is not None
-        self.model, self.chosen, self.features = (
-            model,
-            lesson.chosen,
-            as_features(features or ("own" if own else "degree")),
-        )
+        self.model, self.chosen = model, lesson.chosen
+        self.features = as_features(features or ("own" if own else "degree"))
         self.task, self.split, self._with_batch = task, split, "batch" in parameters
         self.sizes = torch.tensor([task.graph.num_nodes])  # a graph is one step
         self.held_out = split.validation if len(split.validation) else None
         self.noise, self.feature_noise = noise or EdgeNoise(add=0, remove=0), feature_noise
         self.labels = torch.from_numpy(task.labels.copy())
+        self.highest_label = int(self.labels.max())
         self._own = torch.from_numpy(np.asarray(task.graph.node_features, dtype=np.float32).copy()) if own else None
         # our own network adds up rows of weights where the features are binary
         binary = self._own is not None and bool(((self._own == 0) | (self._own == 1)).all())
@@ -89,17 +88,17 @@ class NodeClassification(Task):
 
     def _outcome(self, purpose: str, index: int, nodes: Any) -> tuple[Tensor, float]:
         """Loss and share of right answers on these nodes of one noisy copy."""
-        logits, chosen = self._logits(purpose, index), torch.from_numpy(nodes)
+        logits = self.checked(self._logits(purpose, index), len(self.labels))
+        chosen = torch.from_numpy(nodes)
         labels = self.labels[chosen].to(logits.device)
         right = (logits[chosen].argmax(dim=1) == labels).float().mean()
         return nn.functional.cross_entropy(logits[chosen], labels), float(right)
 
-    def _logits(self, purpose: str, index: int) -> Tensor:
+    def _logits(self, purpose: str, index: int) -> Any:
         nodes, own = self.task.graph.num_nodes, self._own
         edge_index, ones = self._seen[index] if purpose == "validation" else self._copy(purpose, index)
         if self._sums_rows:
-            rows = self.model.first_of(self._ones if ones is None else ones, nodes)
-            return self._checked(self.model.after_first(rows, edge_index))
+            return self.model.after_first(self.model.first_of(self._ones if ones is None else ones, nodes), edge_index)
         if ones is not None:
             assert own is not None
             own = torch.zeros(own.numel()).index_fill_(0, torch.from_numpy(ones), 1).view_as(own)
@@ -107,7 +106,7 @@ class NodeClassification(Task):
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
         x = self.features.sparse(edge_index, batch, own).to(device)
         x, edge_index, batch = (x.float() if x.is_floating_point() else x), edge_index.to(device), batch.to(device)
-        return self._checked(self.model(x, edge_index, batch=batch) if self._with_batch else self.model(x, edge_index))
+        return self.model(x, edge_index, batch=batch) if self._with_batch else self.model(x, edge_index)
 
     def _copy(self, purpose: str, index: int) -> tuple[Tensor, IntArray | None]:
         """The edges of a noisy copy, and the cells of its features that are 1, if those are under noise."""
@@ -119,14 +118,6 @@ class NodeClassification(Task):
     def _seen(self) -> list[tuple[Tensor, IntArray | None]]:
         """The copies that every epoch is judged on."""
         return [self._copy("validation", index) for index in range(_VALIDATION_COPIES)]
-
-    def _checked(self, logits: Any) -> Tensor:
-        nodes = self.task.graph.num_nodes
-        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != nodes:
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise InputError(f"the model must return logits [{nodes}, num_classes], a row per node; got {shape}")
-        check_classes(logits.shape[1], int(self.labels.max()))
-        return logits
 
 
 def train_nodes(

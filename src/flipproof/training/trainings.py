@@ -96,9 +96,8 @@ def train(
         )
     if objective in ATTACKED:
         flips = 2 if flips is None else checked_count(flips, "flips", 1, "for instance 2")
-    view = (
-        View() if noise is None and feature_noise is None else Noisy(noise or EdgeNoise(add=0, remove=0), feature_noise)
-    )
+    still = noise is None and feature_noise is None
+    view = View() if still else Noisy(noise or EdgeNoise(add=0, remove=0), feature_noise)
     task = GraphClassification(Lesson.of(values), view, flips or 0)
     return fit(task, checkpoint=checkpoint, progress=progress)
 

@@ -37,7 +37,9 @@ def defence_names(task: str = "graphs") -> tuple[str, ...]:
 
 def defence_class(name: str) -> type[Defence]:
     if name not in _HOMES:
-        raise InputError(f"defence must be one of {', '.join(defence_names())}; got {name!r} (usually smoothing)")
+        raise InputError(
+            f"defence must be one of {', '.join(defence_names())}; got {name!r} (smoothing is the usual one)"
+        )
     home = _HOMES[name]
     if isinstance(home, str):
         module, _, attribute = home.partition(":")

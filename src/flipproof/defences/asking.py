@@ -39,11 +39,13 @@ def ask_all(
 ) -> Iterator[tuple[int, Evidence, Certificate | None]]:
     """Number, evidence and certificate of every graph, which the classifier has checked, as they are finished; a graph that is
     alone is split among the workers, and its pieces are ``kept``."""
+    split: Callable[..., list[Any]] | None = None
     engine, numbers = engine or ThisProcess(), list(graphs if chosen is None else chosen)
     kept = kept if classifier.defence.evidence.in_blocks else None
-    split, alone = None, len(numbers) == 1 and kept is not None and isinstance(engine, ThisProcess)
-    if alone or 2 * len(numbers) <= getattr(engine, "workers", 1):
+    if 2 * len(numbers) <= getattr(engine, "workers", 1):
         split, engine = partial(_split, engine, quiet, kept), ThisProcess()
+    elif len(numbers) == 1 and kept is not None and isinstance(engine, ThisProcess):
+        split = partial(_split, ThisProcess(), quiet, kept)
     work, missing, differing, compared = partial(_ask, classifier, request, read, split), set(numbers), 0, 0
     with closing(engine.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]
         for (index, _), (evidence, certificate) in results:

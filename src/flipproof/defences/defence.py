@@ -295,8 +295,8 @@ class DefendedClassifier:
         self,
         graphs: Sequence[Graph],
         request: Any,
-        progress: Progress,
-        workers: int | None,
+        progress: Progress = False,
+        workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
         chosen, request = self._effective(request)

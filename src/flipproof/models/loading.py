@@ -115,7 +115,9 @@ def load_model(name: str, factory: Callable[..., Any] | None = None, *, task: st
         saved = load_metadata(path)
         stored = str(saved.metadata.get("task", "graphs"))
         if task not in (None, stored):
-            raise InputError(f"--task {task} needs a model for {task}; {name} is one for {stored} (leave --task out)")
+            raise InputError(
+                f"--task {task} needs a model for {task}; {name} was trained for {stored} (leave --task out)"
+            )
         return LoadedModel(load(path, factory), str(saved.config["name"]), saved.weights_hash, saved, stored)
     if name in (*NAMES, "edge-blind"):
         remedy = f"train it first: flipproof train --model {name} ... --out M, then --model M"

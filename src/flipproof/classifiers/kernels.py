@@ -135,15 +135,28 @@ def sums(starts: Any, neighbours: Any, nodes: Any, values: Any) -> Any:
 
 
 @compiled
-def weighted_sums(starts: Any, neighbours: Any, nodes: Any, entries: Any, values: Any) -> Any:
-    """The same with an entry for every neighbour."""
-    out = np.empty_like(values)
-    for base in range(0, len(values), nodes):
-        for node in range(base, base + nodes):
-            total = values.dtype.type(0)
-            for place in range(starts[node], starts[node + 1]):
-                total += entries[place] * values[base + neighbours[place]]
-            out[node] = total
+def weighted_sums(lists: Any, matrix: Any, values: Any) -> Any:
+    """The product of a matrix, as :func:`mix` takes it, with a number for every node."""
+    starts, neighbours, nodes = lists
+    target, source, own, entries, by_degree = matrix
+    if len(entries):
+        out = np.empty_like(values)
+        for base in range(0, len(values), nodes):
+            for node in range(base, base + nodes):
+                total = values.dtype.type(0)
+                for place in range(starts[node], starts[node + 1]):
+                    total += entries[place] * values[base + neighbours[place]]
+                out[node] = total
+    elif len(source):
+        sent = np.empty_like(values)
+        for node in range(len(values)):
+            sent[node] = source[starts[node + 1] - starts[node]] * values[node]
+        out = sums(starts, neighbours, nodes, sent)
+    else:
+        out = sums(starts, neighbours, nodes, values)
+    for node in range(len(values)):
+        key = starts[node + 1] - starts[node] if by_degree else node
+        out[node] = target[key] * out[node] + own[key] * values[node]
     return out
 
 
@@ -186,13 +199,13 @@ def pieces_of(values: Any, knots: Any) -> Any:
 
 
 @compiled
-def _send(first: Any, last: Any, source: Any, rows_by_node: Any, sent: Any) -> None:
+def _send(first: Any, last: Any, starts: Any, source: Any, rows_by_node: Any, sent: Any) -> None:
     """The rows that nodes ``first`` to ``last - 1`` send to their neighbours."""
     table, rise, index, factor = rows_by_node
     zero = _zeros(table)
     for node in range(first, last):
         place = index[node]
-        weight = source[node] if len(source) else table.dtype.type(1)
+        weight = source[starts[node + 1] - starts[node]] if len(source) else table.dtype.type(1)
         for column in range(0, table.shape[1], LANES):
             row = _load(table, place, column)
             if len(rise):
@@ -215,9 +228,9 @@ def _receive(
     row_of_layer: Any,
     out: Any,
 ) -> None:
-    """What nodes ``first`` to ``last - 1``, of whole graphs, make of the rows ``sent[index]``."""
+    """What nodes ``first`` to ``last - 1``, of whole graphs, make of the rows ``sent[index]``, or ``sent`` without an index."""
     starts, neighbours, nodes = lists
-    target, source, own, entries = matrix
+    target, source, own, entries, by_degree = matrix
     added, added_index = added_by_node
     weights, bias = layer
     width, through = sent.shape[1], len(weights) > 0
@@ -227,15 +240,20 @@ def _receive(
         if node - first == begin + nodes:
             copy, begin = copy + 1, begin + nodes
         goal = copy if pooled else node
+        start, stop = starts[node], starts[node + 1]
+        key = stop - start if by_degree else node
+        plus = added_index[node] if len(added_index) else 0
+        itself = node - first if index is None else index[node - first]
         for column in range(0, width, LANES):
             total = zero
-            for place in range(starts[node], starts[node + 1]):
+            for place in range(start, stop):
                 entry = entries[place] if len(entries) else one
-                total = _plus_times(total, entry, _load(sent, index[begin + neighbours[place]], column))
-            row = _plus_times(_load(added, added_index[node], column), target[node], total)
-            if own[node] != 0:
-                weight = own[node] / source[node] if len(source) else own[node]
-                row = _plus_times(row, weight, _load(sent, index[node - first], column))
+                other = begin + neighbours[place]
+                total = _plus_times(total, entry, _load(sent, other if index is None else index[other], column))
+            row = _plus_times(_load(added, plus, column), target[key], total)
+            if own[key] != 0:
+                weight = own[key] / source[key] if len(source) else own[key]
+                row = _plus_times(row, weight, _load(sent, itself, column))
             if relu or through:
                 row = _rectified(row)
             if through:
@@ -276,21 +294,21 @@ def mix(
     """The product of a matrix with rows, plus a row for every node, and what follows; rows, or their sums over the nodes.
 
     The matrix is ``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal, 0 where ``source``
-    is; without ``entries`` or ``source`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first
-    alone without a ``rise``. The row that is added to it is ``added[added_index]``. What follows is a ReLU, if wanted; where
-    ``layer`` has weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [1 + k n, d]`` is written over:
-    memory that torch allocates starts where a cache line does, and numba's often does not.
+    is; without ``entries`` or ``source`` these are 1. Where it is ``by_degree``, these are tables by the degree of the node, as
+    ``source`` always is. The row of a node is ``table[index] + factor rise[index]``, or the first alone without a ``rise``. The
+    row that is added to it is ``added[added_index]``, or the only one. What follows is a ReLU, if wanted; where ``layer`` has
+    weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [1 + k n, d]`` is written over: memory that torch
+    allocates starts where a cache line does, and numba's often does not.
     """
-    source, (table, rise, index, _), every = matrix[1], rows_by_node, len(matrix[2])
+    source, (table, rise, index, _), every = matrix[1], rows_by_node, len(lists[0]) - 1
     if len(source) == 0 and len(rise) == 0:
         _receive(0, every, lists, matrix, table, index, added_by_node, layer, relu, pooled, room, out)
         return
     sent = room[1:]
-    itself = np.arange(len(sent))
     for first in range(0, every, len(sent)):
         last = min(every, first + len(sent))
-        _send(first, last, source, rows_by_node, sent)
-        _receive(first, last, lists, matrix, sent, itself, added_by_node, layer, relu, pooled, room, out)
+        _send(first, last, lists[0], source, rows_by_node, sent)
+        _receive(first, last, lists, matrix, sent, None, added_by_node, layer, relu, pooled, room, out)
 
 
 @compiled

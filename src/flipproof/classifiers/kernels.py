@@ -297,8 +297,8 @@ def mix(
     is; without ``entries`` or ``source`` these are 1. Where it is ``by_degree``, these are tables by the degree of the node, as
     ``source`` always is. The row of a node is ``table[index] + factor rise[index]``, or the first alone without a ``rise``. The
     row that is added to it is ``added[added_index]``, or the only one. What follows is a ReLU, if wanted; where ``layer`` has
-    weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [1 + k n, d]`` is written over: memory that torch
-    allocates starts where a cache line does, and numba's often does not.
+    weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [1 + k n, d]`` is written over: memory that
+    torch allocates starts where a cache line does, and numba's often does not.
     """
     source, (table, rise, index, _), every = matrix[1], rows_by_node, len(lists[0]) - 1
     if len(source) == 0 and len(rise) == 0:

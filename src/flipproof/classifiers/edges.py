@@ -136,8 +136,9 @@ class NeighbourLists:
 
     def _by_degree(self, target: Tensor, source: Tensor | None, own: Tensor) -> Matrix:
         """A matrix whose factors follow from degrees."""
-        target, own = _array(target), _array(own)
-        return Matrix(target, target[:0] if source is None else _array(source), own, target[:0], True)
+        at_target = _array(target)
+        at_source = at_target[:0] if source is None else _array(source)
+        return Matrix(at_target, at_source, _array(own), at_target[:0], True)
 
     def product(
         self, matrix: Matrix, rows: Any, added: Any = None, ending: Ending = NO_ENDING, *, layer: RowMap | None = None

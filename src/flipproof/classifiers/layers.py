@@ -234,7 +234,7 @@ def refusal(layer: Any) -> str | None:
 def altered(part: torch.nn.Module) -> bool:
     """Whether a part has a forward of its own, or a hook."""
     return any(
-        held and (name == "forward" or ("forward" in name and "hooks" in name)) for name, held in vars(part).items()
+        "forward" in name and held and (name == "forward" or "hooks" in name) for name, held in vars(part).items()
     )
 
 

@@ -34,6 +34,7 @@ from flipproof.noise.law import (
     NoisyBatch,
     SlotLists,
     ends_of_slots,
+    flips_of_draws,
     halves,
     key_of,
     noisy_states,
@@ -186,7 +187,7 @@ class SampleStream(NoiseStream):
     def flips(self, start: int, stop: int) -> NDArray[np.bool_]:
         """Which slots flip in samples ``start..stop-1``: bool ``[stop - start, N]``, columns as ``graph.slots``."""
         if self._additions is None:
-            return self._dense_states(start, stop) ^ self.graph.slot_states
+            return self._dense_flips(start, stop)
         sample, slot = self.flip_lists(start, stop)
         flips = np.zeros((stop - start, self.graph.num_slots), dtype=np.bool_)
         flips[sample, np.searchsorted(self.graph.slots, slot)] = True
@@ -205,8 +206,8 @@ class SampleStream(NoiseStream):
         """See :class:`NoiseStream`: samples for a classifier."""
         graph = self.graph
         if self._additions is None:
-            states, listed = self._dense_states(start, stop), None
-            content = self._packed_flips(states)
+            flips, listed = self._dense_flips(start, stop), None
+            states, content = flips ^ graph.slot_states, np.packbits(flips, axis=1).tobytes()
         else:
             samples = self._sparse_samples(start, stop)
             content = self._flipped_cells(*samples)
@@ -217,8 +218,8 @@ class SampleStream(NoiseStream):
     def noisy_cells(self, start: int, stop: int) -> tuple[SlotLists, bytes]:
         """The same as lists of the slots with an edge, for graphs without frozen slots."""
         if self._additions is None:
-            states = self._dense_states(start, stop)
-            return SlotLists(*np.nonzero(states)), self._packed_flips(states)
+            flips = self._dense_flips(start, stop)
+            return SlotLists(*np.nonzero(flips ^ self.graph.slot_states)), np.packbits(flips, axis=1).tobytes()
         kept, *added = self._sparse_samples(start, stop)
         starts, cells = cell_flips().noisy_cells(kept, self.graph.edge_slots, *added)
         return SlotLists(np.repeat(np.arange(len(kept)), np.diff(starts)), cells), self._flipped_cells(kept, *added)
@@ -246,9 +247,9 @@ class SampleStream(NoiseStream):
         words = self.words_per_sample
         return random_words(self._key, start * words, (stop - start) * words).reshape(stop - start, words)
 
-    def _dense_states(self, start: int, stop: int) -> NDArray[np.bool_]:
+    def _dense_flips(self, start: int, stop: int) -> NDArray[np.bool_]:
         draws = halves(self._words(start, stop))[:, : self.graph.num_slots]
-        return noisy_states(self.graph.slot_states, draws, self.noise)
+        return flips_of_draws(self.graph.slot_states, draws, self.noise)
 
     def _sparse_samples(self, start: int, stop: int) -> tuple[NDArray[np.bool_], IntArray, IntArray]:
         """Which flippable edges every sample keeps, where the slots that it adds start, and these."""
@@ -265,10 +266,6 @@ class SampleStream(NoiseStream):
             # the rank-th empty slot is preceded by `rank` empty ones and by every occupied slot below it
             added[starts[row] : starts[row + 1]] = ranks + np.searchsorted(self._empty_before, ranks, side="right")
         return kept, starts, added
-
-    def _packed_flips(self, states: NDArray[np.bool_]) -> bytes:
-        """What is hashed of dense samples."""
-        return np.packbits(states ^ self.graph.slot_states, axis=1).tobytes()
 
     def _flipped_cells(self, kept: NDArray[np.bool_], starts: IntArray, added: IntArray) -> bytes:
         """What is hashed of sparse samples: of each the slots that lose their edge, those that gain one, and an end."""

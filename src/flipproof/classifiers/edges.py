@@ -172,11 +172,10 @@ class NeighbourLists:
             bias = torch.zeros(width, dtype=self.dtype) if bias is None else bias
             linear = self._wide(weight.mT), self._wide(bias.unsqueeze(0))
         goals = self.copies if ending.pool else self.copies * self.num_nodes
-        make = torch.zeros if ending.pool else torch.empty
-        out = make(goals, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
+        out = torch.empty(goals, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
         by_node = (table, rise, rows.places, factor), (self._wide(plus.table), plus.places)
         room = torch.empty(
-            1 + self.num_nodes * max(1, _ROWS // self.num_nodes), table.shape[1], dtype=self.dtype
+            2 * self.num_nodes * max(1, _ROWS // self.num_nodes), table.shape[1], dtype=self.dtype
         ).numpy()
         self._kernels.mix(self._lists, tuple(matrix), *by_node, linear, ending.relu, bool(ending.pool), room, out)
         result = torch.from_numpy(out)[:, :width].contiguous()

@@ -49,7 +49,15 @@ LAYERS: dict[str, Callable[[int, int], torch.nn.Module]] = {
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 PARTS = {
     "random numbers": ("philox_words",),
-    "flips": ("flips_of_draws", "noisy_states", "added_cells", "flipped_cells", "counts", "_sparse_samples", "packbits"),
+    "flips": (
+        "flips_of_draws",
+        "noisy_states",
+        "added_cells",
+        "flipped_cells",
+        "counts",
+        "_sparse_samples",
+        "packbits",
+    ),
     "checksum": ("update",),
     "lists of neighbours": ("noisy_neighbours",),
     "degrees": ("sums", "weighted_sums", "distinct", "pieces_of", "diff"),

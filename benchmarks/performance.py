@@ -49,10 +49,18 @@ LAYERS: dict[str, Callable[[int, int], torch.nn.Module]] = {
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 PARTS = {
     "random numbers": ("philox_words",),
-    "flips": ("noisy_states", "added_cells", "flipped_cells", "counts", "_sparse_samples", "tobytes", "packbits"),
+    "flips": (
+        "flips_of_draws",
+        "noisy_states",
+        "added_cells",
+        "flipped_cells",
+        "counts",
+        "_sparse_samples",
+        "packbits",
+    ),
     "checksum": ("update",),
-    "lists of neighbours": ("joined_neighbours", "noisy_neighbours"),
-    "degrees": ("sums", "distinct", "pieces_of", "diff", "take"),
+    "lists of neighbours": ("noisy_neighbours",),
+    "degrees": ("sums", "weighted_sums", "distinct", "pieces_of", "diff"),
     "products": ("mix",),
     "linear layers": ("linear",),
 }

@@ -4,6 +4,7 @@
   for (const cell of document.querySelectorAll(".md-typeset :is(td, th)")) {
     const text = cell.textContent.trim();
     if (number.test(text) || text.length <= (cell.cellIndex === 0 ? 22 : 8)) cell.classList.add("number");
+    if (text.length > 80) cell.classList.add("long");
   }
   for (const code of document.querySelectorAll(".md-typeset :is(p, li, td) > code")) {
     if (/^\S{1,16}$/.test(code.textContent)) code.style.whiteSpace = "nowrap";  // "--out" is not broken after its first hyphens

@@ -64,7 +64,7 @@ def _row(option: Any) -> str:
         "required"
         if option.required
         else ""
-        if option.default is None or option.default is False
+        if option.default in (None, False, "")
         else f"`{option.default}`"
     )
     return f"| {names} | {(option.help or '').replace('|', '/')} | {default} |"

@@ -60,11 +60,5 @@ def _row(option: Any) -> str:
         names = f"`{option.metavar or option.name}`"
     if option.secondary_opts:
         names += f", `{option.secondary_opts[0]}`"
-    default = (
-        "required"
-        if option.required
-        else ""
-        if option.default in (None, False, "")
-        else f"`{option.default}`"
-    )
+    default = "required" if option.required else "" if option.default in (None, False, "") else f"`{option.default}`"
     return f"| {names} | {(option.help or '').replace('|', '/')} | {default} |"

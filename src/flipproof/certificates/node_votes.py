@@ -27,7 +27,7 @@ from flipproof.noise import EdgeNoise, FeatureNoise
 
 @dataclass(frozen=True, eq=False)
 class NodeVotes(SampledEvidence):
-    """The votes for every node of a graph, with all that is needed to make the noise again.
+    """The votes for every node of a graph, with everything that is needed to make the noise again.
 
     Attributes:
         counts: Votes for each node and class, ``[n, C]``; every row has the same sum, the number of samples.

@@ -14,7 +14,7 @@
     const texts = [];
     while (walker.nextNode()) texts.push(walker.currentNode);
     for (const text of texts) {
-      const parts = text.data.split(/(--[a-z][a-z-]*|^.*[\u2500-\u257f].*$)/m).map((part, index) => {
+      const parts = text.data.split(/((?<![\w-])--?[a-z][a-z-]*|^.*[\u2500-\u257f].*$)/m).map((part, index) => {
         if (index % 2 === 0) return part;
         const whole = document.createElement("span");
         whole.textContent = part;

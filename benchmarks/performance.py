@@ -49,10 +49,18 @@ LAYERS: dict[str, Callable[[int, int], torch.nn.Module]] = {
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 PARTS = {
     "random numbers": ("philox_words",),
-    "flips": ("noisy_states", "added_cells", "flipped_cells", "counts", "_sparse_samples", "tobytes", "packbits"),
+    "flips": (
+        "flips_of_draws",
+        "noisy_states",
+        "added_cells",
+        "flipped_cells",
+        "counts",
+        "_sparse_samples",
+        "packbits",
+    ),
     "checksum": ("update",),
-    "lists of neighbours": ("joined_neighbours", "noisy_neighbours"),
-    "degrees": ("sums", "distinct", "pieces_of", "diff", "take"),
+    "lists of neighbours": ("noisy_neighbours",),
+    "degrees": ("sums", "weighted_sums", "distinct", "pieces_of", "diff"),
     "products": ("mix",),
     "linear layers": ("linear",),
 }
@@ -391,7 +399,7 @@ def two_cores(curves: Curves) -> str:
 
     rows = []
     for nodes in NODES:
-        count, samples = max(2, 600 // nodes), 1024 * max(2, min(10, 2_000 // nodes))
+        count, samples = max(2, 4_000 // nodes // 2 * 2), 10_240
         graphs = [graph_of(nodes, degree=4 + number / count) for number in range(count)]
         smooth, walls = smoothed("GCNConv", graphs[0]), dict[str, float]()
         for _ in range(2):

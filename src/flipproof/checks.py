@@ -49,9 +49,8 @@ def checked_seconds(time: str | float, name: str = "time") -> float:
     >>> checked_seconds("1.5h")
     5400.0
     """
-    amount = re.fullmatch(
-        r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", f"{time}s" if isinstance(time, (int, float)) else str(time)
-    )
+    text = f"{time}s" if isinstance(time, (int, float)) else str(time)
+    amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
     if amount is None or not float(amount[1]):
         raise InputError(f"{name} must be a time such as 90s, 10m or 2h; got {time!r} (the default is 10m)")
     return float(amount[1]) * _UNITS[amount[2]]

@@ -91,9 +91,7 @@ def from_plain(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     for entry in fields(kind):  # type: ignore[arg-type]
         parts: Parts | None = entry.metadata.get("parts")
         if parts is not None:
-            content[entry.name] = parts.made(
-                {name: values[name] for name in parts.stored if values.get(name) is not None}
-            )
+            content[entry.name] = parts.made({key: values[key] for key in parts.stored if values.get(key) is not None})
         elif entry.name in values:
             content[entry.name] = values[entry.name]
     return kind(**content)

@@ -106,7 +106,7 @@ def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind: str, fea
     relaxation, space = Relaxation(target), Space(graph, 2, changes=2)
     at = np.zeros(graph.num_slots + graph.node_features.size)
     at[space.entries[:1]] = 1
-    changed = target.seeing(with_changes(graph, space.entries[:1] - graph.num_slots))
+    changed = target.changed(space.entries[:1] - graph.num_slots)
     copies = np.where(
         graph.slot_states,
         *(getattr(target, name, np.full((1, graph.num_slots), name == "if_edge")) for name in ("if_edge", "if_empty")),

@@ -27,9 +27,7 @@ class AttackResult:
     flips: tuple[tuple[int, int], ...]  # node pairs, each once, u < v, sorted
     label: int  # the class that the classifier was to leave
     success: bool  # whether it did
-    confirmed: (
-        bool | None
-    )  # on a second look, with fresh noise where the defence samples; None if there was nothing to confirm
+    confirmed: bool | None  # on a second look, with fresh noise where the defence samples; None without a first success
     alpha: float  # probability with which a false success is confirmed; 0 where nothing is sampled
     budget: int
     margin_before: float  # lead of the label over its strongest rival, in logits or in shares of votes

@@ -19,12 +19,6 @@ _MOST_AT_NODE = 64  # the same of a node; half of them take edges or bits away
 _MOST_SLOTS = 2**25  # of a graph whose nodes are attacked: positions are numbers of node pairs
 
 
-def _neighbourhood(graph: Graph) -> IntArray:
-    """The node that is meant, and its neighbours."""
-    assert graph.node is not None
-    return np.unique(np.append(graph.edges[(graph.edges == graph.node).any(axis=1)], graph.node))
-
-
 def _places_at(nodes: IntArray, graph: Graph) -> IntArray:
     """Places among the slots of all pairs at these nodes, ascending."""
     if graph.num_slots > _MOST_SLOTS:
@@ -50,7 +44,8 @@ class Space:
     def __init__(self, graph: Graph, budget: int, *, adds: bool = True, removes: bool = True, changes: int = 0) -> None:
         if not (adds or removes):
             raise InputError("an attacker must be allowed to add or to remove edges; got adds=False, removes=False")
-        near = None if graph.node is None else _neighbourhood(graph)
+        node, edges = graph.node, graph.edges
+        near = None if node is None else np.union1d(edges[(edges == node).any(axis=1)], node)
         places = np.arange(graph.num_slots) if near is None else _places_at(near, graph)
         self.slots: IntArray = places[np.where(graph.slot_states[places], removes, adds)]
         self.budget = min(checked_count(budget, "budget", 0, "for instance 5"), len(self.slots))

@@ -42,9 +42,8 @@ def gradient_search(target: Target, space: Space, rng: np.random.Generator) -> B
     candidates = np.concatenate([nested, sets[1:]])
     outcome = target.evaluate(candidates)
     fooled = np.flatnonzero(outcome.fooled[: len(nested)])
-    return Best.at(
-        int(fooled[0]) if len(fooled) else None, candidates, outcome
-    )  # the smallest of the nested sets, if any
+    # the smallest of the nested sets, if any
+    return Best.at(int(fooled[0]) if len(fooled) else None, candidates, outcome)
 
 
 def _descended(target: Target, space: Space) -> NDArray[np.float64]:
@@ -156,9 +155,7 @@ class Relaxation:
         adjacency = adjacency.to(self.classifier.device)
         mask = torch.ones(count, n, dtype=torch.bool, device=adjacency.device)
         if own is None:
-            own = self.classifier.own_features(
-                self.target.batch(np.repeat(self.graph.slot_states[None], count, axis=0))
-            )
+            own = self.classifier.own_features(self.target.batch(np.tile(self.graph.slot_states, (count, 1))))
         rows = None if own is None else own.expand(count, *own.shape[-2:])
         seen = adjacency
         if isinstance(self.classifier.features, Function):

@@ -68,9 +68,7 @@ def minimal(target: Target, flips: IntArray) -> IntArray:
 def run(name: str, search: Search, target: Target, space: Space, budget: int, seed: int) -> AttackResult:
     graph, nothing = target.graph, np.empty((1, 0), dtype=np.int64)
     if target.room == 0:
-        raise InputError(
-            f"max_calls must allow at least one candidate, {target.cost} calls; got {target.max_calls} (raise it)"
-        )
+        raise InputError(f"max_calls must allow a candidate, {target.cost} calls; got {target.max_calls} (raise it)")
     best = clean = Best.of(target, nothing)
     if space.size and not clean.fooled:
         best = search(target, space, np.random.default_rng(checked_seed(seed)))

@@ -75,12 +75,12 @@ class WeakSpots:
     def __str__(self) -> str:
         pairs = ", ".join(f"{u}–{v}" for u, v in self.flips)
         verdict = (
-            "change the answer" if self.succeeds else "are the worst that was found, and not known to change the answer"
+            "change the answer" if self.succeeds else "are the worst that was found, and may not change the answer"
         )
         return f"flips of {pairs or 'no pair'} {verdict}; nearest rival: class {self.rival}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Certificate:
     """The guarantee for one prediction.
 
@@ -112,12 +112,12 @@ class Certificate:
     label: int | None
     radius: int
     method: str
-    alpha: float
+    alpha: float = 0.0
     samples: int
     counts: tuple[int, ...]
-    p_lower: float
-    p_upper: float
-    noise: EdgeNoise | None
+    p_lower: float = 1.0
+    p_upper: float = 0.0
+    noise: EdgeNoise | None = None
     num_slots: int | None
     grid: NDArray[np.bool_] = field(repr=False)
     order: int = 0
@@ -174,9 +174,7 @@ class Certificate:
         np.add.at(withstood, (flips, changes), 1)
         # with two axes there are several ways to so many: all must be withstood
         axes = edges, self.grid.ndim - edges
-        ways = [
-            np.arange(1, size + 1) if count == 2 else np.ones(size) for size, count in zip(shape, axes, strict=True)
-        ]
+        ways = [np.arange(size) + 1 if count == 2 else np.ones(size) for size, count in zip(shape, axes, strict=True)]
         every: NDArray[np.bool_] = withstood == np.multiply.outer(*ways)
         every[: self.radius + 1, 0] = every[0, : self.feature_radius + 1] = True
         return every
@@ -193,16 +191,13 @@ class Certificate:
         return f"class {self.label}, certified against {flips}"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         rows = [("method", self.method), ("alpha", f"{self.alpha:g}")]
         if self.alpha:
             rows += [("samples", f"{self.samples:,}"), ("share of votes at least", f"{self.p_lower:.4f}")]
         rows.append(("votes per class", ", ".join(f"{count:,}" for count in self.counts)))
         if self.weakest is not None:
             rows.append(("weakest pairs", str(self.weakest)))
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows
-        )
+        cells = "".join(f"<tr><th style='text-align:left'>{key}</th><td>{escape(text)}</td></tr>" for key, text in rows)
         return f"<div><b>{escape(self.headline)}</b><table>{cells}</table></div>"
 
     def __str__(self) -> str:
@@ -231,13 +226,11 @@ class Certificate:
             "removed_nodes_radius": None if nodes is None else nodes.removed,
             "added_nodes_radius": None if nodes is None else nodes.added,
             "changed_nodes_radius": None if nodes is None else nodes.changed,
-            **{name: getattr(self, name) for name in ("alpha", "samples")},
+            **{name: getattr(self, name) for name in ("alpha", "samples", "counts", "p_lower", "p_upper")},
             "counts": list(self.counts),
-            **{name: getattr(self, name) for name in ("p_lower", "p_upper")},
             "p_add": None if noise is None else shortened(noise.p_add),
             "p_remove": None if noise is None else shortened(noise.p_remove),
-            **{name: getattr(self, name) for name in ("num_slots", "seed")},
-            "feature_radius": self.feature_radius,
+            **{name: getattr(self, name) for name in ("num_slots", "seed", "feature_radius")},
             "axes": list(self.axes),
             "grid": self.grid.astype(int).tolist(),
         }

@@ -129,10 +129,8 @@ class Evidence(ABC):
         try:
             return cls._from_bytes(content)
         except _UNREADABLE as error:
-            reason = str(error) or type(error).__name__
-            raise InputError(
-                f"{source} is not a whole file of {cls.kind}: {reason} (delete it and ask again)"
-            ) from error
+            why = str(error) or type(error).__name__
+            raise InputError(f"{source} is not a whole file of {cls.kind}: {why} (delete it and ask again)") from error
 
     @classmethod
     def _from_bytes(cls, content: bytes) -> Self:
@@ -204,12 +202,8 @@ class Answer(Evidence):
             label=self.label,
             radius=radius,
             method="edge-blind" if self.edge_blind else "none",
-            alpha=0.0,
             samples=sum(counts),
             counts=tuple(counts),
-            p_lower=1.0,
-            p_upper=0.0,
-            noise=None,
             num_slots=graph.num_slots,
             grid=cut_grid(up_to(radius, graph.max_adds, graph.max_removes)),
             votes_radius=radius if self.edge_blind else -1,

@@ -16,14 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import (
-    EDGE_AXES,
-    GRID_LIMIT,
-    Certificate,
-    ClassCell,
-    WeakSpots,
-    cut_grid,
-)
+from flipproof.certificates.certificate import EDGE_AXES, GRID_LIMIT, Certificate, ClassCell, WeakSpots, cut_grid
 from flipproof.certificates.crossed_votes import withstood
 from flipproof.certificates.evidence import Evidence, by_fields
 from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, contest, price_table, priced_grid
@@ -88,7 +81,7 @@ class GroupVotes(Evidence):
             raise InputError("prices must belong to a group and a class of the votes (make the evidence again)")
         if (prices.totals < 1).any() or (label == self.labels[np.minimum(group, len(self.labels) - 1)]).any():
             raise InputError(
-                "a price must be that of another class than the vote, and at least 1 (make the evidence again)"
+                "a price must be that of another class than the vote, at least 1 (make the evidence again)"
             )
 
     def __len__(self) -> int:
@@ -116,7 +109,6 @@ class GroupVotes(Evidence):
 
     @property
     def calls(self) -> int:
-        """See :class:`Evidence`."""
         if self.prices is None:
             return len(self)
         searched = zip((self.room[0] + self.room[1]).tolist(), self.prices.depths.tolist(), strict=True)
@@ -153,7 +145,8 @@ class GroupVotes(Evidence):
         votes.sort(key=lambda vote: (vote[0] not in parts, int(prices[vote]), vote[0]))
         rows = []
         for group, label in votes[:_SHOWN_ROWS]:
-            price = self._price_words(int(prices[group, label]), bool(exact[group, label]))
+            price = f"{'' if exact[group, label] else '≥ '}{prices[group, label]}"
+            price = "not for sale" if prices[group, label] > self.graph.num_slots else price
             was, after = ClassCell(int(self.labels[group])), ClassCell(label)
             rows.append((group, was, after, price, "yes" if group in parts else ""))
         return WeakSpots(
@@ -172,11 +165,6 @@ class GroupVotes(Evidence):
         slots = [flips for flips in known if flips is not None]
         joined = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *slots]))
         return pairs_of_slots(joined, self.graph.num_nodes), len(slots) == len(bought.parts)
-
-    def _price_words(self, price: int, exact: bool) -> str:
-        if price > self.graph.num_slots:
-            return "not for sale"
-        return str(price) if exact else f"≥ {price}"
 
     def made_again(self) -> bool:
         """Whether every stored set of flips lies in its group and has as many additions and removals as it claims."""
@@ -243,12 +231,10 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
         label=label,
         radius=radius,
         method="voting",
-        alpha=0.0,
         samples=total,
         counts=tuple(counts.tolist()),
         p_lower=float(counts[label] / total),
         p_upper=float(counts[rivals].max() / total),
-        noise=None,
         num_slots=graph.num_slots,
         grid=grid,
         order=read,

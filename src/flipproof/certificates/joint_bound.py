@@ -17,7 +17,6 @@ whatever probabilities are 0. A wrong ``lambda`` gives a smaller bound, never a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -27,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate
+from flipproof.certificates.vote_share import FloatArray, checked_share, rounded_miss
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise
 from flipproof.noise.feature_law import Change, FeatureNoise, checked_feature_noise, flip_changes
 
-FloatArray = NDArray[np.float64]
 Cell = tuple[int, ...]
 """An attack: how many coordinates of each kind it changes, in the order of :attr:`JointBound.axes`."""
 
@@ -96,7 +95,11 @@ class JointBound:
         (('flips', 'changed labels'), 0.34)
         """
         attack = self._checked(attack, "attack")
-        return self._curve(attack).lower(_miss(p_lower)) if any(attack) else float(p_lower)
+        return (
+            self._curve(attack).lower(float(rounded_miss(checked_share(p_lower, "p_lower"))))
+            if any(attack)
+            else float(p_lower)
+        )
 
     def _slack(self, attack: Cell) -> float:
         """The largest ``1 - p`` (exclusive) at which the share alone withstands this attack; 0 if there is none."""
@@ -104,7 +107,7 @@ class JointBound:
 
     def withstands(self, p_lower: float, p_upper: float | None = None) -> Callable[[Cell], bool]:
         """Whether a class of share at least ``p_lower`` stays ahead of all others, of shares at most ``p_upper``, per attack."""
-        miss = _miss(p_lower)
+        miss = float(rounded_miss(checked_share(p_lower, "p_lower")))
         rival = miss if p_upper is None else p_upper
 
         def holds(attack: Cell) -> bool:
@@ -132,10 +135,9 @@ class JointBound:
             Booleans, cut where an axis is certified no further and at :attr:`largest`; empty if not even no attack is.
         """
         room, holds = self._checked(room, "room"), self.withstands(p_lower, p_upper)
-        kinds = len(room)
 
         def alone(axis: int) -> Callable[[int], bool]:
-            return lambda count: holds((0,) * axis + (count,) + (0,) * (kinds - 1 - axis))
+            return lambda count: holds(tuple(count * (place == axis) for place in range(len(room))))
 
         reach = (_last(alone(axis), min(most, self.largest - 1)) for axis, most in enumerate(room))
         grid = np.zeros([1 + most for most in reach], dtype=np.bool_)
@@ -220,9 +222,8 @@ def with_features(
     assert noise is not None
     assert features is not None
     bound = joint_bound(noise, feature_noise, features.shape[1])
-    room = ((graph.num_slots,) if noise.symmetric else (graph.max_adds, graph.max_removes)) + feature_noise.room(
-        features
-    )
+    pairs = (graph.num_slots,) if noise.symmetric else (graph.max_adds, graph.max_removes)
+    room = pairs + feature_noise.room(features)
     grid, feature_radius = np.zeros((0,) * len(bound.axes), dtype=np.bool_), -1
     if shares.label is not None:
         # 1 - p_lower is what follows without a bound of its own
@@ -253,13 +254,6 @@ def _with_edges(grid: NDArray[np.bool_], edges: NDArray[np.bool_]) -> NDArray[np
     edges = edges.reshape(edges.shape + (1,) * (grid.ndim - edges.ndim))
     shape = np.maximum(grid.shape, edges.shape)
     return np.logical_or(*(np.pad(part, [(0, more) for more in shape - part.shape]) for part in (grid, edges)))
-
-
-def _miss(share: float) -> float:
-    """``1 - share``, rounded up where it is not exact (below 1/2)."""
-    if not 0 <= share <= 1:  # NaN fails too
-        raise InputError(f"p_lower must lie in [0, 1]; got {share!r} (a share of votes, for instance 0.99)")
-    return 1 - float(share) if share >= 0.5 else math.nextafter(1 - float(share), 2.0)
 
 
 def _last(holds: Callable[[int], bool], most: int) -> int:

@@ -101,9 +101,7 @@ class LocalScores(Evidence):
                     f"{list(part.shape)} (check the weights of the network)"
                 )
         if (self.rounding < 0).any() or (self.bound is not None and (np.abs(self.scores) > self.bound).any()):
-            raise InputError(
-                "local scores must lie within their bound, and their rounding must be at least 0 (certify again)"
-            )
+            raise InputError("local scores must lie within their bound, with a rounding of at least 0 (certify again)")
         if self.offsets is not None and (self.offsets[changes == 0] != self.offset).any():
             raise InputError("local scores: the offsets must hold the offset itself (certify again)")
 
@@ -138,12 +136,10 @@ class LocalScores(Evidence):
             label=label,
             radius=radius,
             method="local",
-            alpha=0.0,
             samples=1,
             counts=tuple(counts.tolist()),
             p_lower=0.0 if label is None else 1.0,
             p_upper=1.0 if label is None else 0.0,
-            noise=None,
             num_slots=graph.num_slots,
             grid=cut_grid(grid),
             node_radii=nodes,
@@ -164,7 +160,6 @@ class LocalScores(Evidence):
         return np.asarray(self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2))
 
     def _withstood(self, label: int) -> tuple[int, NDArray[np.bool_]]:
-        """Radius and grid of additions and removals."""
         graph, classes = self.graph, self.num_classes
         columns, _ = rivals_of(label, classes)
         bound = None if self.bound is None else self.bound[columns]
@@ -207,9 +202,7 @@ class LocalScores(Evidence):
         def along(kind: str, least: int = 0) -> int:
             """Flips of one kind up to which all are withstood; it is known of at least so many."""
             flips = min(max(known[kind], least), limits[kind])
-            while flips < limits[kind]:
-                if not stands(_budget(kind, flips + 1)):
-                    break
+            while flips < limits[kind] and stands(_budget(kind, flips + 1)):
                 flips += 1
             return flips
 

@@ -56,7 +56,6 @@ class NodeLosses:
         # what a node can lose at most, and gain by the shift of one addition and of one removal, [n, 1, B, 1] each
         gains = (-part.min(axis=1) for part in np.split(self._slack, 2, axis=1))
         self._worst, self._by_adding, self._by_removing = (part[:, None, :, None] for part in (parts, *gains))
-        self._along: dict[str, Floats] = {}
 
     def _slacks(self, single: Floats) -> Floats:
         """``(delta_v(w) - delta_w(v)) / 2`` for the best partner ``w`` of every node and move, ``[n, 2K, B]``, or 0."""
@@ -94,20 +93,17 @@ class NodeLosses:
 
     def along(self, kind: str, flips: int) -> Floats:
         """``W_v`` for 0, 1, ... flips of one of :data:`KINDS`, ``[n, thetas, B, flips + 1]``."""
-        kept = self._along.get(kind)
-        if kept is None or kept.shape[-1] <= flips:
-            depth = min(flips, self.depth)
-            adds, removes, starts = _made_of(kind, depth)
-            kept = np.maximum.reduceat(self.table[..., adds, removes], starts, axis=-1)
-            if flips > depth:
-                number = np.arange(depth + 1, flips + 1)
-                # linear in the number of additions: as few or as many as there can be
-                added, removed = (self._most * _ROOM[kind]).T[..., None, None, None]
-                ends = (np.maximum(0, number - removed), np.minimum(number, added))
-                beyond = np.maximum(*(self._beyond(adds, number - adds, kind) for adds in ends))
-                kept = np.concatenate([kept, beyond], axis=-1)
-            self._along[kind] = kept
-        return kept[..., : flips + 1]
+        depth = min(flips, self.depth)
+        adds, removes, starts = _made_of(kind, depth)
+        values: Floats = np.maximum.reduceat(self.table[..., adds, removes], starts, axis=-1)
+        if flips == depth:
+            return values
+        number = np.arange(depth + 1, flips + 1)
+        # linear in the number of additions: as few or as many as there can be
+        added, removed = (self._most * _ROOM[kind]).T[..., None, None, None]
+        ends = (np.maximum(0, number - removed), np.minimum(number, added))
+        beyond = np.maximum(*(self._beyond(adds, number - adds, kind) for adds in ends))
+        return np.concatenate([values, beyond], axis=-1)
 
     def of_both(self, adds: int, removes: int) -> Floats:
         """``W_v`` for up to so many additions and removals, ``[n, thetas, B, adds + 1, removes + 1]``."""
@@ -301,7 +297,6 @@ class FlipSearch:
         return 0.0 if self._by_edges is None else self._by_edges.get(change, -np.inf)
 
     def _moves(self, flips: list[Flip]) -> dict[int, IntArray]:
-        """The moves that flips make at every node that they touch."""
         moves = defaultdict[int, IntArray](lambda: np.zeros(self._num_moves, dtype=np.int64))
         for flip in flips:
             first = self._num_moves // 2 * bool(self._views.joined[flip])
@@ -318,5 +313,4 @@ class FlipSearch:
 
 @lru_cache(maxsize=16)
 def _numbers(steps: Compositions) -> dict[bytes, int]:
-    """The place of every composition."""
     return {row.tobytes(): place for place, row in enumerate(steps.moves.astype(np.int64))}

@@ -79,8 +79,8 @@ def median_radius(radii: IntArray) -> float:
     return float(np.median(np.maximum(radii, 0)))
 
 
-def mean_radius_interval(radii: IntArray, *, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Student's (approximate) interval of the average certified radius, cut at 0; ``None`` for fewer than two graphs.
+def mean_radius_interval(radii: IntArray) -> tuple[float, float] | None:
+    """Student's (approximate) 95% interval of the average certified radius, cut at 0; ``None`` for fewer than two graphs.
 
     >>> [round(end, 2) for end in mean_radius_interval(np.array([0, 1, 2, 3]))]
     [0.0, 3.55]
@@ -89,7 +89,7 @@ def mean_radius_interval(radii: IntArray, *, confidence: float = CONFIDENCE) -> 
     if len(counted) < 2:
         return None
     spread = counted.std(ddof=1) / np.sqrt(len(counted))
-    reach, mean = float(special.stdtrit(len(counted) - 1, (1 + confidence) / 2) * spread), float(counted.mean())
+    reach, mean = float(special.stdtrit(len(counted) - 1, (1 + CONFIDENCE) / 2) * spread), float(counted.mean())
     return max(0.0, mean - reach), mean + reach
 
 

@@ -86,12 +86,12 @@ def default_depth(num_kinds: int, num_nodes: int) -> int:
 
 def views_of(graph: Graph, kinds: IntArray, depth: int) -> NodeViews:
     """As :meth:`NodeViews.of`; the last few are kept, since evidence that was just made is mostly read at once."""
-    key = (graph.topology, kinds.tobytes(), depth)
-    if key not in _LATEST:
-        while len(_LATEST) >= _KEPT:
-            _LATEST.pop(next(iter(_LATEST)), None)
-        _LATEST[key] = NodeViews.of(graph, kinds, depth)
-    return _LATEST[key]
+    return _kept_views(graph, kinds.tobytes(), depth)
+
+
+@lru_cache(maxsize=4)
+def _kept_views(graph: Graph, kinds: bytes, depth: int) -> NodeViews:
+    return NodeViews.of(graph, np.frombuffer(kinds, dtype=np.int64), depth)
 
 
 def kinds_of(features: NDArray[np.floating]) -> tuple[NDArray[np.floating], IntArray]:
@@ -190,16 +190,11 @@ class NodeViews:
 
 def _counts(graph: Graph, kinds: IntArray, number: int) -> tuple[IntArray, IntArray, IntArray]:
     """Of every node: its neighbours, those behind a frozen pair, and frozen non-neighbours, ``[n, K]`` each."""
-    counts = count_neighbours(graph.edges, kinds, number)
-    if not len(graph.frozen):
-        return counts, np.zeros_like(counts), np.zeros_like(counts)
     fixed = np.isin(graph.edge_slots, graph.frozen_slots)
     shut = ~np.isin(graph.frozen_slots, graph.edge_slots)
-    return (
-        counts,
-        count_neighbours(graph.edges[fixed], kinds, number),
-        count_neighbours(graph.frozen[shut], kinds, number),
-    )
+    pairs = (graph.edges, graph.edges[fixed], graph.frozen[shut])
+    counts, behind, apart = (count_neighbours(part, kinds, number) for part in pairs)
+    return counts, behind, apart
 
 
 def count_neighbours(pairs: IntArray, kinds: IntArray, number: int) -> IntArray:
@@ -219,7 +214,3 @@ def unique_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     else:
         _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return rows[first], first, place.reshape(-1)
-
-
-_LATEST: dict[tuple[str, bytes, int], NodeViews] = {}
-_KEPT = 4

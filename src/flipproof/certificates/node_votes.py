@@ -65,9 +65,7 @@ class NodeVotes(SampledEvidence):
         checked_count(counts.shape[1], "number of classes", 2, "count the declared classes")
         sums = counts.sum(axis=1, dtype=np.int64)
         if (sums != sums[0]).any() or sums[0] < 1 or (counts < 0).any():
-            raise InputError(
-                f"counts must add up to the number of samples at every node; got {sums.min()}..{sums.max()}"
-            )
+            raise InputError(f"counts must add up to the number of samples at each node; got {sums.min()}-{sums.max()}")
         super().__post_init__()
         counts.flags.writeable = False
         self.__dict__["_known"] = {}  # what is worked out once for all nodes
@@ -104,11 +102,9 @@ class NodeVotes(SampledEvidence):
 
     @property
     def digest(self) -> str:
-        """See :class:`Evidence`."""
         return str(self._once("digest", lambda: super(NodeVotes, self).digest))
 
     def made_again(self) -> bool:
-        """See :class:`Evidence`."""
         return bool(self._once("made again", lambda: super(NodeVotes, self).made_again()))
 
     def certify(self, *, alpha: float = 0.001) -> Certificate:

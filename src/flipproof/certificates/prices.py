@@ -48,13 +48,9 @@ class Prices:
 
     def __post_init__(self) -> None:
         if self.depths.ndim != 1 or self.tried.shape != self.depths.shape:
-            raise InputError(
-                f"prices must have one depth per group; got shapes {self.depths.shape}, {self.tried.shape}"
-            )
+            raise InputError(f"prices must have a depth per group; got shapes {self.depths.shape}, {self.tried.shape}")
         if self.ways.ndim != 2 or self.ways.shape[1] < _HEAD:
-            raise InputError(
-                f"prices must be rows of group, class, additions, removals and flips; got {self.ways.shape}"
-            )
+            raise InputError(f"prices must be rows of group, class, additions, removals, flips; got {self.ways.shape}")
         if (self.depths < 0).any() or (self.tried < 0).any() or (self.ways[:, :_HEAD] < 0).any():
             raise InputError("prices must not be negative (make the evidence again)")
         for array in (self.depths, self.tried, self.ways):

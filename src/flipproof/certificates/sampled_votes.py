@@ -61,12 +61,10 @@ class SampledEvidence(Evidence):
 
     @property
     def calls(self) -> int:
-        """See :class:`Evidence`."""
         return len(self)
 
     @property
     def noisy_features(self) -> bool:
-        """See :class:`Evidence`."""
         return self.feature_noise is not None
 
     def stream(self) -> SampleStream:
@@ -165,11 +163,8 @@ class Votes(SampledEvidence):
 
     def weak_spots(self, radius: int) -> WeakSpots | None:
         """The ``radius + 1`` pairs whose flips go with the smallest lead over the runner-up, among the noisy copies."""
-        if (
-            radius < 0
-            or len(self) * self.graph.num_slots > _MOST_DRAWS
-            or not self.noise.add_threshold + self.noise.remove_threshold
-        ):
+        silent = not self.noise.add_threshold + self.noise.remove_threshold
+        if radius < 0 or silent or len(self) * self.graph.num_slots > _MOST_DRAWS:
             return None
         label, rival = (int(place) for place in np.argsort(-self.counts, kind="stable")[:2])
         lead = (self.labels == label).astype(np.float32) - (self.labels == rival)
@@ -202,18 +197,12 @@ class Votes(SampledEvidence):
 def checked_method(method: str) -> str:
     """The method's name, if there is one of this name."""
     if method not in METHODS:
-        raise InputError(
-            f"method must be one of {', '.join(METHODS)}; got {method!r} (the default is {DEFAULT_METHOD})"
-        )
+        raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r} (default: {DEFAULT_METHOD})")
     return method
 
 
 def certify_votes(
-    votes: Votes,
-    *,
-    alpha: float = 0.001,
-    method: str = DEFAULT_METHOD,
-    samples: int | None = None,
+    votes: Votes, *, alpha: float = 0.001, method: str = DEFAULT_METHOD, samples: int | None = None
 ) -> Certificate:
     """A certificate from stored votes: for another alpha, another method, or the first ``samples`` of them.
 
@@ -231,32 +220,21 @@ def certify_votes(
     checked_method(method)
     if samples is not None:
         votes = votes.first(samples)
-    remaining = votes.remaining(alpha)
-    if votes.feature_noise is None:
-        certificate = _certificate(votes, remaining, method)
+    noise, counts, graph, level = votes.noise, votes.counts, votes.graph, votes.remaining(alpha)
+    if votes.feature_noise is not None and method != "votes":
+        level /= 2  # the joint bound reads the votes in another way: each of the two gets half
+    if method == "influence":
+        certificate = influence.from_votes(votes, alpha=level)
     else:
-        # other methods than that of the joint bound read the votes in another way: each of the two gets half
-        level = remaining if method == "votes" else remaining / 2
-        shares = _certificate(votes, level, "votes")
-        against_flips = shares if method == "votes" else _certificate(votes, level, method)
-        certificate = with_features(against_flips, shares, votes.graph, votes.feature_noise)
+        certificate = _from_counts(counts, noise, graph, level, method)
+    if votes.feature_noise is not None:
+        shares = certificate if method == "votes" else _from_counts(counts, noise, graph, level, "votes")
+        certificate = with_features(certificate, shares, graph, votes.feature_noise)
     return replace(certificate, alpha=float(alpha), seed=votes.seed)
 
 
-def _certificate(votes: Votes, alpha: float, method: str) -> Certificate:
-    """The certificate against flips."""
-    if method == "influence":
-        return influence.from_votes(votes, alpha=alpha)
-    return _from_counts(votes.counts, votes.noise, votes.graph, alpha, method)
-
-
 def certify_counts(
-    counts: ArrayLike,
-    noise: EdgeNoise,
-    *,
-    alpha: float = 0.001,
-    method: str = "votes",
-    graph: Graph | None = None,
+    counts: ArrayLike, noise: EdgeNoise, *, alpha: float = 0.001, method: str = "votes", graph: Graph | None = None
 ) -> Certificate:
     """A certificate from class counts that come from elsewhere.
 

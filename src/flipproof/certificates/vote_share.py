@@ -13,7 +13,7 @@ direction that makes the certificate smaller. ``docs/theory.md`` has the proofs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -125,6 +125,7 @@ class _Regions:
         known = np.isfinite(ratio) & (x > 1e-290)
         self.ratio = np.where(known, ratio, 0.0)
         self.y_before = np.where(known, np.cumsum(y, axis=1) - y, 0.0)
+        self.parts = self.ratio, self.y_before, self.x_tail
 
     def lower(self, miss: FloatArray) -> FloatArray:
         """Lower bound on the share under Y of a class with share at least ``1 - miss`` under X: ``[cells, ...]``."""
@@ -132,9 +133,7 @@ class _Regions:
         best = np.zeros((len(self.x), *miss.shape))
         extra = (1,) * miss.ndim
         for region in range(self.flips + 1):
-            ratio, before, tail = (
-                part[:, region].reshape(-1, *extra) for part in (self.ratio, self.y_before, self.x_tail)
-            )
+            ratio, before, tail = (part[:, region].reshape(-1, *extra) for part in self.parts)
             np.maximum(best, before + ratio * (tail - miss), out=best)
         return np.clip(best - _margin(self.flips), 0.0, 1.0)
 
@@ -144,9 +143,7 @@ class _Regions:
         # the last region with a bound before which no more than half of Y's mass lies
         early = (self.ratio > 0) & (self.y_before <= half)
         region = self.flips - np.argmax(early[:, ::-1], axis=1)[:, None]
-        ratio, before, tail = (
-            np.take_along_axis(part, region, 1)[:, 0] for part in (self.ratio, self.y_before, self.x_tail)
-        )
+        ratio, before, tail = (np.take_along_axis(part, region, 1)[:, 0] for part in self.parts)
         with np.errstate(divide="ignore", invalid="ignore"):
             slack = tail - (half - before) / ratio
         return np.where((ratio > 0) & (slack > 0), slack, 0.0)
@@ -186,8 +183,9 @@ class _Levels:
             self._slacks[flips] = self.regions(flips).slack()
         return self._slacks[flips]
 
-    def withstood(self, flips: int, cells: NDArray[np.int64], miss: FloatArray, rival: FloatArray) -> NDArray[np.bool_]:
+    def withstood(self, flips: int, adds: NDArray[np.int64], miss: FloatArray, rival: FloatArray) -> NDArray[np.bool_]:
         """Whether a class of share ``1 - miss`` stays ahead of all others, of share ``rival`` at most, ``[cells, K]``."""
+        cells = adds[:1] * 0 if self.noise.symmetric else adds
         if flips == 0:
             return ((miss < 0.5) | (1 - miss > rival))[None]
         sound: NDArray[np.bool_] = self.slacks(flips)[cells, None] > miss
@@ -237,11 +235,6 @@ def _levels(noise: EdgeNoise) -> _Levels:
     return _Levels(noise)
 
 
-def _cells(noise: EdgeNoise, adds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The cells of attacks with so many additions; for symmetric noise all are alike."""
-    return np.zeros(min(1, len(adds)), dtype=np.int64) if noise.symmetric else adds
-
-
 def worst_case(p_lower: ArrayLike, noise: EdgeNoise, adds: int = 0, removes: int = 0) -> float | FloatArray:
     """Lower bound on the top class's share of votes after an attack of exactly ``adds`` additions and ``removes`` removals.
 
@@ -253,13 +246,13 @@ def worst_case(p_lower: ArrayLike, noise: EdgeNoise, adds: int = 0, removes: int
     >>> round(worst_case(0.875, noise, adds=1), 6)
     0.5
     """
-    share = _checked_share(p_lower, "p_lower")
+    share = checked_share(p_lower, "p_lower")
     for name, value in (("adds", adds), ("removes", removes)):
         checked_count(value, name, 0, "a number of edges")
     if adds + removes > 0:
         regions = _levels(noise).regions(adds + removes)
         cell = slice(0, 1) if noise.symmetric else slice(adds, adds + 1)
-        share = _Regions(regions.x[cell], regions.y[cell]).lower(_miss(share))[0]
+        share = _Regions(regions.x[cell], regions.y[cell]).lower(rounded_miss(share))[0]
     return float(share) if np.ndim(p_lower) == 0 else share
 
 
@@ -300,16 +293,16 @@ def bounded_radius(
     max_radius: int | None = None,
 ) -> NDArray[np.int64]:
     """As :func:`radius` for a graph that offers ``max_adds`` empty slots and ``max_removes`` edges."""
-    share = _checked_share(p_lower, "p_lower")
-    rival = share if p_upper is None else _checked_share(p_upper, "p_upper")
+    share = checked_share(p_lower, "p_lower")
+    rival = share if p_upper is None else checked_share(p_upper, "p_upper")
     if rival.shape != share.shape:
         raise InputError(f"p_upper must have the shape of p_lower, {share.shape}; got {rival.shape} (one bound each)")
-    levels, miss = _levels(noise), _miss(share).reshape(-1)
+    levels, miss = _levels(noise), rounded_miss(share).reshape(-1)
     rivals = miss if p_upper is None else np.minimum(miss, rival.reshape(-1))
     radii, open_ = np.full(miss.shape, -1), np.arange(len(miss))
     for flips in range(1 + (max_adds + max_removes if max_radius is None else min(max_radius, max_adds + max_removes))):
         adds = np.arange(max(0, flips - max_removes), min(flips, max_adds) + 1)
-        sound = levels.withstood(flips, _cells(noise, adds), miss[open_], rivals[open_]).all(axis=0)
+        sound = levels.withstood(flips, adds, miss[open_], rivals[open_]).all(axis=0)
         open_ = open_[sound]
         radii[open_] = flips
         if not len(open_):
@@ -329,10 +322,9 @@ def certified_grid(
     """
     for name, value in (("max_adds", max_adds), ("max_removes", max_removes)):
         checked_count(value, name, 0, "a number of edges")
-    miss = _miss(_checked_single(p_lower, "p_lower"))
-    rival = miss if p_upper is None else _checked_single(p_upper, "p_upper")
-    grid: NDArray[np.bool_] = _grids(miss.reshape(1), rival.reshape(1), noise, max_adds, max_removes)[0]
-    return grid
+    miss = rounded_miss(checked_share(p_lower, "p_lower", single=True))
+    rival = miss if p_upper is None else checked_share(p_upper, "p_upper", single=True)
+    return np.asarray(_grids(miss.reshape(1), rival.reshape(1), noise, max_adds, max_removes)[0])
 
 
 def _grids(miss: FloatArray, rival: FloatArray, noise: EdgeNoise, max_adds: int, max_removes: int) -> NDArray[np.bool_]:
@@ -346,7 +338,7 @@ def _grids(miss: FloatArray, rival: FloatArray, noise: EdgeNoise, max_adds: int,
         adds, ready = adds[ready.any(axis=0)], ready[:, ready.any(axis=0)]
         if not len(adds):
             break
-        grids[:, adds, flips - adds] = levels.withstood(flips, _cells(noise, adds), miss, rival).T & ready
+        grids[:, adds, flips - adds] = levels.withstood(flips, adds, miss, rival).T & ready
     return grids
 
 
@@ -373,38 +365,34 @@ def certify_shares(
     graph offers.
     """
     max_adds, max_removes = limits
-    named = np.array([label is not None for label in labels], dtype=np.bool_)
-    rivals = None if p_upper is None else p_upper[named]
-    radii = np.full(len(named), -1)
-    radii[named] = bounded_radius(p_lower[named], noise, rivals, max_adds=max_adds, max_removes=max_removes)
+    radii = bounded_radius(p_lower, noise, p_upper, max_adds=max_adds, max_removes=max_removes)
+    radii[[label is None for label in labels]] = -1
     room = min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1)
-    largest, miss = 1 - p_lower if p_upper is None else np.minimum(p_upper, 1 - p_lower), _miss(p_lower)
-
-    certificates = []
-    for place, label in enumerate(labels):
-        if place % _TOGETHER == 0 and not noise.symmetric:
-            part = slice(place, place + _TOGETHER)
-            grids = _grids(miss[part], (miss if p_upper is None else p_upper)[part], noise, *room)
-        withstood, grid = int(radii[place]), np.zeros((0, 0), dtype=np.bool_)
-        if withstood >= 0:
-            grid = up_to(withstood, *limits) if noise.symmetric else grids[place % _TOGETHER]
-        certificates.append(
-            Certificate(
-                label=label if withstood >= 0 else None,
-                radius=withstood,
-                method=method,
-                alpha=alpha,
-                samples=int(counts[place].sum()),
-                counts=tuple(counts[place].tolist()),
-                p_lower=float(p_lower[place]),
-                p_upper=float(largest[place]),
-                noise=noise,
-                num_slots=max_adds + max_removes,
-                grid=cut_grid(grid),
-                votes_radius=withstood,
-            )
+    largest, miss = 1 - p_lower if p_upper is None else np.minimum(p_upper, 1 - p_lower), rounded_miss(p_lower)
+    grids: Iterable[NDArray[np.bool_]] = (up_to(radius, *limits) for radius in radii.tolist())
+    if not noise.symmetric:
+        rivals = miss if p_upper is None else p_upper
+        parts = (slice(start, start + _TOGETHER) for start in range(0, len(miss), _TOGETHER))
+        grids = (grid for part in parts for grid in _grids(miss[part], rivals[part], noise, *room))
+    return [
+        Certificate(
+            label=label if radius >= 0 else None,
+            radius=radius,
+            method=method,
+            alpha=alpha,
+            samples=sum(votes),
+            counts=tuple(votes),
+            p_lower=lower,
+            p_upper=upper,
+            noise=noise,
+            num_slots=max_adds + max_removes,
+            grid=cut_grid(grid if radius >= 0 else grid[:0, :0]),
+            votes_radius=radius,
         )
-    return certificates
+        for label, radius, votes, lower, upper, grid in zip(
+            labels, radii.tolist(), counts.tolist(), p_lower.tolist(), largest.tolist(), grids, strict=True
+        )
+    ]
 
 
 def from_counts(counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, limits: tuple[int, int]) -> Certificate:
@@ -423,31 +411,25 @@ def many_from_counts(
 ) -> list[Certificate]:
     """As :func:`from_counts`, for votes ``[K, C]``; each certificate holds with probability ``1 - alpha``."""
     samples, several = counts.sum(axis=1), counts.shape[1] > 2
-    leaders = np.argsort(-counts, axis=1, kind="stable")[:, :2]
-    top, second = np.take_along_axis(counts, leaders, axis=1).T
+    second, top = np.sort(counts, axis=1)[:, -2:].T
     sure = label_pvalue(top, second) <= 0.1 * alpha
-    labels = [label if known else None for label, known in zip(leaders[:, 0].tolist(), sure.tolist(), strict=True)]
+    labels = np.asarray(np.where(sure, counts.argmax(axis=1), None)).tolist()
     p_lower = lower_bound(top, samples, failure_prob=(0.8 if several else 0.9) * alpha)
     p_upper = upper_bound(second, samples, failure_prob=0.1 * alpha) if several else None
     return certify_shares(labels, p_lower, p_upper, counts, noise, limits, method="votes", alpha=alpha)
 
 
-def _miss(share: FloatArray) -> FloatArray:
+def rounded_miss(share: FloatArray) -> FloatArray:
     """``1 - share``, rounded up where it is not exact (below 1/2)."""
     miss = 1.0 - share
     return np.where(share < 0.5, np.nextafter(miss, 2.0), miss)
 
 
-def _checked_share(value: ArrayLike, name: str) -> FloatArray:
+def checked_share(value: ArrayLike, name: str, *, single: bool = False) -> FloatArray:
     share = np.asarray(value, dtype=np.float64)
     if not np.all((share >= 0) & (share <= 1)):  # NaN fails too
         bad = share[~((share >= 0) & (share <= 1))].flat[0]
         raise InputError(f"{name} must lie in [0, 1]; got {bad} (a share of votes, for instance 0.99)")
-    return share
-
-
-def _checked_single(value: ArrayLike, name: str) -> FloatArray:
-    share = _checked_share(value, name)
-    if share.size != 1:
+    if single and share.size != 1:
         raise InputError(f"{name} must be a single number here; got shape {share.shape} (one grid at a time)")
-    return share.reshape(())
+    return share

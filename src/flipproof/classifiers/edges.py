@@ -47,7 +47,10 @@ NO_ENDING = Ending()
 
 
 class Rows(NamedTuple):
-    """Rows of nodes by look-up: ``table[places] + factor * rise[places]``, or ``table[places]`` alone without a rise."""
+    """Rows of nodes by look-up: ``table[places] + factor * rise[places]``, or ``table[places]`` alone without a rise.
+
+    Without places, all have the only row of the table.
+    """
 
     table: Tensor
     places: NDArray[np.int64]
@@ -56,12 +59,16 @@ class Rows(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; no source or entry: 1."""
+    """``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; no source or entry: 1.
+
+    Where it is ``by_degree``, the degrees of ``i`` and ``j`` stand for these.
+    """
 
     target: NDArray[Any]
     source: NDArray[Any]
     own: NDArray[Any]
     entries: NDArray[Any]
+    by_degree: bool
 
 
 class NeighbourLists:
@@ -121,7 +128,7 @@ class NeighbourLists:
         np.exp(entries, out=entries)
         np.exp(own, out=own)
         self._kernels.attend(entries, own, self._lists[0])
-        return Matrix(np.ones_like(own), own[:0], own, entries)
+        return Matrix(np.ones_like(own), own[:0], own, entries, False)
 
     @property
     def _every_degree(self) -> Tensor:
@@ -129,11 +136,9 @@ class NeighbourLists:
 
     def _by_degree(self, target: Tensor, source: Tensor | None, own: Tensor) -> Matrix:
         """A matrix whose factors follow from degrees."""
-        tables = (target, target[:0] if source is None else source, own)
-        at_target, at_source, at_own = (
-            _array(table).take(self._degrees) if len(table) else _array(table) for table in tables
-        )
-        return Matrix(at_target, at_source, at_own, at_target[:0])
+        at_target = _array(target)
+        at_source = at_target[:0] if source is None else _array(source)
+        return Matrix(at_target, at_source, _array(own), at_target[:0], True)
 
     def product(
         self, matrix: Matrix, rows: Any, added: Any = None, ending: Ending = NO_ENDING, *, layer: RowMap | None = None
@@ -144,7 +149,11 @@ class NeighbourLists:
         """
         rows = self._as_rows(rows)
         width = rows.table.shape[1]
-        plus = self._as_rows(torch.zeros(width, dtype=self.dtype) if added is None else added)
+        if added is None or (isinstance(added, Tensor) and added.ndim == 1):
+            one = torch.zeros(1, width, dtype=self.dtype) if added is None else added.unsqueeze(0)
+            plus = Rows(one, rows.places[:0])
+        else:
+            plus = self._as_rows(added)
         if plus.rise is not None:
             plus = self._as_rows(self.plain(plus))
         if plus.table.shape[1] != width:
@@ -163,11 +172,10 @@ class NeighbourLists:
             bias = torch.zeros(width, dtype=self.dtype) if bias is None else bias
             linear = self._wide(weight.mT), self._wide(bias.unsqueeze(0))
         goals = self.copies if ending.pool else self.copies * self.num_nodes
-        make = torch.zeros if ending.pool else torch.empty
-        out = make(goals, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
+        out = torch.empty(goals, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
         by_node = (table, rise, rows.places, factor), (self._wide(plus.table), plus.places)
         room = torch.empty(
-            1 + self.num_nodes * max(1, _ROWS // self.num_nodes), table.shape[1], dtype=self.dtype
+            2 * self.num_nodes * max(1, _ROWS // self.num_nodes), table.shape[1], dtype=self.dtype
         ).numpy()
         self._kernels.mix(self._lists, tuple(matrix), *by_node, linear, ending.relu, bool(ending.pool), room, out)
         result = torch.from_numpy(out)[:, :width].contiguous()
@@ -183,14 +191,7 @@ class NeighbourLists:
     def sums(self, matrix: Matrix, values: Tensor) -> Tensor:
         """``matrix @ values`` for one number per node, ``[B * n]``."""
         self._check(values)
-        numbers = _array(values)
-        if len(matrix.entries):
-            sums = self._kernels.weighted_sums(*self._lists, matrix.entries, numbers)
-        else:
-            sums = self._kernels.sums(*self._lists, matrix.source * numbers if len(matrix.source) else numbers)
-        sums *= matrix.target
-        sums += matrix.own * numbers
-        return torch.from_numpy(sums)
+        return torch.from_numpy(self._kernels.weighted_sums(self._lists, tuple(matrix), _array(values)))
 
     def ended(self, rows: Tensor, ending: Ending) -> Tensor:
         """What follows a convolution; may write into its rows."""
@@ -217,13 +218,12 @@ class NeighbourLists:
         return values
 
     def _as_rows(self, rows: Any) -> Rows:
-        """Any rows as rows by look-up: one for all nodes ``[d]``, for the nodes ``[n, d]``, or for all ``[B * n, d]``."""
+        """Any rows as rows by look-up: for the nodes ``[n, d]``, or for all ``[B * n, d]``."""
         if isinstance(rows, Rows):
             return rows
-        table: Tensor = rows.unsqueeze(0) if rows.ndim == 1 else rows
-        if rows.ndim == 2 and len(rows) != self.num_nodes:
+        if len(rows) != self.num_nodes:
             self._check(rows)
-        return Rows(table, np.tile(np.arange(len(table)), self.copies * self.num_nodes // len(table)))
+        return Rows(rows, np.tile(np.arange(len(rows)), self.copies * self.num_nodes // len(rows)))
 
     def _check(self, rows: Tensor) -> None:
         """Compiled loops do not look whether there is a row for every node."""

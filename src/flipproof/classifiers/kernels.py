@@ -135,15 +135,28 @@ def sums(starts: Any, neighbours: Any, nodes: Any, values: Any) -> Any:
 
 
 @compiled
-def weighted_sums(starts: Any, neighbours: Any, nodes: Any, entries: Any, values: Any) -> Any:
-    """The same with an entry for every neighbour."""
-    out = np.empty_like(values)
-    for base in range(0, len(values), nodes):
-        for node in range(base, base + nodes):
-            total = values.dtype.type(0)
-            for place in range(starts[node], starts[node + 1]):
-                total += entries[place] * values[base + neighbours[place]]
-            out[node] = total
+def weighted_sums(lists: Any, matrix: Any, values: Any) -> Any:
+    """The product of a matrix, as :func:`mix` takes it, with a number for every node."""
+    starts, neighbours, nodes = lists
+    target, source, own, entries, by_degree = matrix
+    if len(entries):
+        out = np.empty_like(values)
+        for base in range(0, len(values), nodes):
+            for node in range(base, base + nodes):
+                total = values.dtype.type(0)
+                for place in range(starts[node], starts[node + 1]):
+                    total += entries[place] * values[base + neighbours[place]]
+                out[node] = total
+    elif len(source):
+        sent = np.empty_like(values)
+        for node in range(len(values)):
+            sent[node] = source[starts[node + 1] - starts[node]] * values[node]
+        out = sums(starts, neighbours, nodes, sent)
+    else:
+        out = sums(starts, neighbours, nodes, values)
+    for node in range(len(values)):
+        key = starts[node + 1] - starts[node] if by_degree else node
+        out[node] = target[key] * out[node] + own[key] * values[node]
     return out
 
 
@@ -186,13 +199,13 @@ def pieces_of(values: Any, knots: Any) -> Any:
 
 
 @compiled
-def _send(first: Any, last: Any, source: Any, rows_by_node: Any, sent: Any) -> None:
+def _send(first: Any, last: Any, starts: Any, source: Any, rows_by_node: Any, sent: Any) -> None:
     """The rows that nodes ``first`` to ``last - 1`` send to their neighbours."""
     table, rise, index, factor = rows_by_node
     zero = _zeros(table)
     for node in range(first, last):
         place = index[node]
-        weight = source[node] if len(source) else table.dtype.type(1)
+        weight = source[starts[node + 1] - starts[node]] if len(source) else table.dtype.type(1)
         for column in range(0, table.shape[1], LANES):
             row = _load(table, place, column)
             if len(rise):
@@ -209,56 +222,72 @@ def _receive(
     sent: Any,
     index: Any,
     added_by_node: Any,
-    layer: Any,
     relu: Any,
     pooled: Any,
-    row_of_layer: Any,
     out: Any,
 ) -> None:
-    """What nodes ``first`` to ``last - 1``, of whole graphs, make of the rows ``sent[index]``."""
+    """What nodes ``first`` to ``last - 1``, of whole graphs, make of the rows ``sent[index]``; without an index, of theirs."""
     starts, neighbours, nodes = lists
-    target, source, own, entries = matrix
+    target, source, own, entries, by_degree = matrix
     added, added_index = added_by_node
-    weights, bias = layer
-    width, through = sent.shape[1], len(weights) > 0
     zero, one = _zeros(sent), sent.dtype.type(1)
-    copy, begin = first // nodes, 0
-    for node in range(first, last):
-        if node - first == begin + nodes:
-            copy, begin = copy + 1, begin + nodes
-        goal = copy if pooled else node
-        for column in range(0, width, LANES):
-            total = zero
-            for place in range(starts[node], starts[node + 1]):
-                entry = entries[place] if len(entries) else one
-                total = _plus_times(total, entry, _load(sent, index[begin + neighbours[place]], column))
-            row = _plus_times(_load(added, added_index[node], column), target[node], total)
-            if own[node] != 0:
-                weight = own[node] / source[node] if len(source) else own[node]
-                row = _plus_times(row, weight, _load(sent, index[node - first], column))
-            if relu or through:
-                row = _rectified(row)
-            if through:
-                _store(row_of_layer, 0, column, row)
-            else:
-                _store(out, goal, column, _plus_times(_load(out, goal, column), one, row) if pooled else row)
-        if through:
-            for column in range(0, weights.shape[1], LANES):
+    for base in range(first, last, nodes):
+        begin = base - first if index is None else base
+        for column in range(0, sent.shape[1], LANES):
+            together = zero
+            for node in range(base, base + nodes):
+                start, stop = starts[node], starts[node + 1]
+                key = stop - start if by_degree else node
+                total = zero
+                for place in range(start, stop):
+                    entry = entries[place] if len(entries) else one
+                    other = begin + neighbours[place]
+                    total = _plus_times(total, entry, _load(sent, other if index is None else index[other], column))
+                row = _load(added, added_index[node] if len(added_index) else 0, column)
+                row = _plus_times(row, target[key], total)
+                if own[key] != 0:
+                    weight = own[key] / source[key] if len(source) else own[key]
+                    itself = node - first if index is None else index[node]
+                    row = _plus_times(row, weight, _load(sent, itself, column))
+                if relu:
+                    row = _rectified(row)
+                if pooled:
+                    together = _plus_times(together, one, row)
+                else:
+                    _store(out, node - first, column, row)
+            if pooled:
+                _store(out, (base - first) // nodes, column, together)
+
+
+@compiled
+def _pass_through(rows: Any, nodes: Any, layer: Any, relu: Any, pooled: Any, out: Any) -> None:
+    """What a linear layer makes of rows that a ReLU has made, many of them zeros."""
+    weights, bias = layer
+    zero, one = _zeros(rows), rows.dtype.type(1)
+    for base in range(0, len(rows), nodes):
+        for column in range(0, weights.shape[1], LANES):
+            together = zero
+            for node in range(base, base + nodes):
                 row, rest = _load(bias, 0, column), zero
-                for part in range(0, width, LANES):
-                    left = _not_zero(_load(row_of_layer, 0, part))
+                for part in range(0, rows.shape[1], LANES):
+                    left = _not_zero(_load(rows, node, part))
                     while left:  # two at a time: a sum waits for the one before it
                         place = part + trailing_zeros(left)
                         left &= left - np.uint64(1)
-                        row = _plus_times(row, row_of_layer[0, place], _load(weights, place, column))
+                        row = _plus_times(row, rows[node, place], _load(weights, place, column))
                         other = part + trailing_zeros(left) if left else place
-                        value = row_of_layer[0, other] if left else sent.dtype.type(0)
+                        value = rows[node, other] if left else one - one
                         left &= left - np.uint64(1)
                         rest = _plus_times(rest, value, _load(weights, other, column))
                 row = _plus_times(row, one, rest)
                 if relu:
                     row = _rectified(row)
-                _store(out, goal, column, _plus_times(_load(out, goal, column), one, row) if pooled else row)
+                if pooled:
+                    together = _plus_times(together, one, row)
+                else:
+                    _store(out, node, column, row)
+            if pooled:
+                _store(out, base // nodes, column, together)
 
 
 @compiled
@@ -276,21 +305,26 @@ def mix(
     """The product of a matrix with rows, plus a row for every node, and what follows; rows, or their sums over the nodes.
 
     The matrix is ``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal, 0 where ``source``
-    is; without ``entries`` or ``source`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first
-    alone without a ``rise``. The row that is added to it is ``added[added_index]``. What follows is a ReLU, if wanted; where
-    ``layer`` has weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [1 + k n, d]`` is written over:
-    memory that torch allocates starts where a cache line does, and numba's often does not.
+    is; without ``entries`` or ``source`` these are 1. Where it is ``by_degree``, these are tables by the degree of the node, as
+    ``source`` always is. The row of a node is ``table[index] + factor rise[index]``, or the first alone without a ``rise``. The
+    row that is added to it is ``added[added_index]``, or the only one. What follows is a ReLU, if wanted; where ``layer`` has
+    weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [2 k n, d]`` is written over: memory that
+    torch allocates starts where a cache line does, and numba's often does not.
     """
-    source, (table, rise, index, _), every = matrix[1], rows_by_node, len(matrix[2])
-    if len(source) == 0 and len(rise) == 0:
-        _receive(0, every, lists, matrix, table, index, added_by_node, layer, relu, pooled, room, out)
-        return
-    sent = room[1:]
-    itself = np.arange(len(sent))
-    for first in range(0, every, len(sent)):
-        last = min(every, first + len(sent))
-        _send(first, last, source, rows_by_node, sent)
-        _receive(first, last, lists, matrix, sent, itself, added_by_node, layer, relu, pooled, room, out)
+    source, (table, rise, index, _), every, nodes = matrix[1], rows_by_node, len(lists[0]) - 1, lists[2]
+    sends, through, half = len(source) > 0 or len(rise) > 0, len(layer[0]) > 0, len(room) // 2
+    sent, hidden, at_once = room[:half], room[half:], half if sends or through else max(1, every)
+    for first in range(0, every, at_once):
+        last = min(every, first + at_once)
+        goals = out[first // nodes :] if pooled else out[first:]
+        rows, how = (hidden[: last - first], (True, False)) if through else (goals, (relu, pooled))
+        if sends:
+            _send(first, last, lists[0], source, rows_by_node, sent)
+            _receive(first, last, lists, matrix, sent, None, added_by_node, *how, rows)
+        else:
+            _receive(first, last, lists, matrix, table, index, added_by_node, *how, rows)
+        if through:
+            _pass_through(rows, nodes, layer, relu, pooled, goals)
 
 
 @compiled

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -233,7 +234,7 @@ def refusal(layer: Any) -> str | None:
 def altered(part: torch.nn.Module) -> bool:
     """Whether a part has a forward of its own, or a hook."""
     return any(
-        held and (name == "forward" or ("forward" in name and "hooks" in name)) for name, held in vars(part).items()
+        "forward" in name and held and (name == "forward" or "hooks" in name) for name, held in vars(part).items()
     )
 
 
@@ -264,6 +265,7 @@ class DegreeRows(torch.nn.Module):
         off = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Identity)
         steps = [step for step in steps if step not in off and type(step) not in off]
         self._only_relu = len(steps) == 1 and is_relu(steps[0])
+        self._pieces: tuple[list[Any], PiecewiseLinear] | None = None
 
     def forward(self, x: Tensor | None, lists: NeighbourLists, relu: bool = False, pool: str = "") -> Any:
         """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
@@ -280,7 +282,7 @@ class DegreeRows(torch.nn.Module):
         if x is None and isinstance(first, Combining):
             return self._by_pairs(first, maps, lists)
         if x is None and self._only_relu and isinstance(first, Weighing) and (line := first.line()) is not None:
-            return lists.looked_up(PiecewiseLinear(*line, maps), first.numbers(lists.degrees, lists))
+            return lists.looked_up(self._piecewise(*line, maps), first.numbers(lists.degrees, lists))
         if not (self._only_relu and isinstance(first, _GCN | _GraphConv)):
             return None
         # the first one's loop makes the ReLU and the second one's maps with its sums
@@ -289,6 +291,14 @@ class DegreeRows(torch.nn.Module):
         rows = [linear(lists.degrees if x is None else x, *one) for one in own]
         mapped = first.mix(rows, lists, layer=(torch.cat(weights), torch.cat(biases)))
         return list(torch.split(mapped, [len(weight) for weight in weights], dim=1))
+
+    def _piecewise(self, slope: Tensor, offset: Tensor, maps: list[RowMap]) -> PiecewiseLinear:
+        """Made again where weights have changed: they may do so without a sign."""
+        parts = [slope, offset, *chain.from_iterable(maps)]
+        weights = [None if part is None else (part.dtype, part.detach().numpy().tobytes()) for part in parts]
+        if self._pieces is None or self._pieces[0] != weights:
+            self._pieces = weights, PiecewiseLinear(slope, offset, maps)
+        return self._pieces[1]
 
     def _by_pairs(self, first: Combining, maps: list[RowMap], lists: NeighbourLists) -> list[Any]:
         """Computed once per pair of degree and sum of degrees around."""

@@ -40,6 +40,7 @@ _TOLERANCE = 1e-4
 _LISTS_CACHE = 2**24  # bytes of one layer's values where edges are lists of neighbours: measured fastest
 _BYTES_PER_EDGE = 32  # of lists of neighbours
 _COMPILED = (torch.float32, torch.float64)
+_PLAIN = frozenset([bool, int, float, str])  # types of attributes that a traced twin holds fixed
 _AT_ONCE = 16  # samples of a graph that are held against the model's own answers in one call
 _FEW_NODES = 64  # beyond, one at a time: the model takes more memory than its twin
 
@@ -285,6 +286,6 @@ def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
     state: list[Any] = []
     for part in module.modules():
         state.append(id(part))
-        state += [value for value in vars(part).values() if type(value) in (bool, int, float, str)]
-        state += [id(tensor) for tensor in (*part._parameters.values(), *part._buffers.values())]
+        state += [value for value in vars(part).values() if type(value) in _PLAIN]
+        state += map(id, (*part._parameters.values(), *part._buffers.values()))
     return tuple(state)

@@ -51,13 +51,15 @@ class TorchClassifier(Classifier):
         return self.device.type == "cpu"
 
     def prepare(self) -> None:
-        weights = [weight for weight in self.module.parameters() if weight.is_floating_point()]
+        parts = list(self.module.named_modules())
+        held = [weight for _, part in parts for weight in part._parameters.values() if weight is not None]
+        weights = [weight for weight in held if weight.is_floating_point()]
         self.device = weights[0].device if weights else torch.device("cpu")
         self.dtype = weights[0].dtype if weights else torch.float32
         # inputs are made in float32, and a module may mix number types: the coarsest counts
-        coarsest = max([torch.finfo(weight.dtype).eps for weight in weights], default=0.0)
+        coarsest = max([torch.finfo(kind).eps for kind in {weight.dtype for weight in weights}], default=0.0)
         self.unit_roundoff = max(FLOAT32, coarsest / 2)
-        for name, part in self.module.named_modules():
+        for name, part in parts:
             if part.training:
                 raise InputError(
                     f"the model must be in evaluation mode; {name or 'the module itself'} is in training "

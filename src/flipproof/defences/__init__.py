@@ -1,7 +1,4 @@
-"""Defences: each turns a model into a classifier that can be certified. One module per defence; here is their registry.
-
-``smoothing.py`` is the file to read first; ``defence.py`` has the protocol.
-"""
+"""Defences: each turns a model into a classifier that can be certified. Their registry; ``smoothing.py`` is to be read first."""
 
 from __future__ import annotations
 

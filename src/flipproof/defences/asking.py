@@ -1,7 +1,4 @@
-"""Asking a defended classifier about many graphs, on any engine; or about one huge graph, in pieces, on all workers.
-
-Pieces of work on one graph can be kept as they are done, so that what is stopped goes on where it was.
-"""
+"""Asking about many graphs on any engine, or about one huge graph in pieces, which can be kept so that a stopped run goes on."""
 
 from __future__ import annotations
 
@@ -40,10 +37,8 @@ def ask_all(
     kept: Kept | None = None,
     quiet: bool = True,
 ) -> Iterator[tuple[int, Evidence, Certificate | None]]:
-    """Number, evidence and certificate of every graph, as they are finished.
-
-    A graph that is alone is split among the workers, and its pieces are ``kept``. The classifier has checked the graphs ahead.
-    """
+    """Number, evidence and certificate of every graph, which the classifier has checked, as they are finished; a graph that is
+    alone is split among the workers, and its pieces are ``kept``."""
     split: Callable[..., list[Any]] | None = None
     engine, numbers = engine or ThisProcess(), list(graphs if chosen is None else chosen)
     kept = kept if classifier.defence.evidence.in_blocks else None

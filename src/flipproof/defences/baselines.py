@@ -1,7 +1,4 @@
-"""The lines to compare with: the model that sees no edge ("edge-blind"), and the model as it is ("none").
-
-No attack on edges can change the first one's answer: the line that every other defence must beat. The second certifies no flip.
-"""
+"""The lines to compare with: the model that sees no edge ("edge-blind"), and the model as it is ("none")."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 from flipproof.certificates.evidence import Answer
 from flipproof.classifiers import is_torch_module
 from flipproof.defences.defence import Defence, DefendedClassifier, Run
-from flipproof.defences.node_target import NodeTarget
+from flipproof.defences.node_smoothing import NodeTarget
 from flipproof.defences.target import BaseTarget, Effort, Target
 from flipproof.graphs import Graph
 
@@ -67,9 +64,7 @@ class NoDefence(Defence):
         return classifier.classifier.label_of(graph)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> Target:
-        if graph.node is not None:
-            return NodeTarget(classifier, graph, effort)
-        return BaseTarget(classifier, graph, effort)
+        return (BaseTarget if graph.node is None else NodeTarget)(classifier, graph, effort)
 
 
 class Undefended(DefendedClassifier):

@@ -47,13 +47,7 @@ def node_radii(
     """What the certified answer withstands beside changes of up to ``nodes`` nodes.
 
     Graphs with the same views are not taken for the same: their views can be joined in other pairs, so attacks can differ.
-
-    Args:
-        graph: The graph as the network sees it: without node features, or with labels.
-        certificate: Its certificate.
-        nodes: Largest number of changed nodes.
-        answer: The answer about a graph.
-        certify: The certificate of a graph, as far as radii up to a number tell.
+    ``certify`` reads a graph's certificate as far as radii up to a number tell.
     """
 
     def smallest(change: str) -> int:

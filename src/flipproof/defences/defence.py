@@ -1,11 +1,7 @@
 """What a defence is: a frozen dataclass that says how a model is asked, so that its answer can be certified.
 
-    ask       what the model says about a graph, as evidence                               (anywhere: a core, a cluster)
-    certify   the certificate that follows, a method of the evidence                       (pure mathematics, anywhere)
-
-The fields of a defence are its settings, those of its request what certification takes: both are options of the command line and
-stand in run.json. CONTRIBUTING.md says what a new one needs. :class:`DefendedClassifier` is what users hold: a model with its
-defence; each defence has a thin subclass with its own arguments. asking.py asks about many graphs on any engine.
+Its fields are its settings, those of its request what certification takes: both are options of the command line and stand in
+run.json. :class:`DefendedClassifier` is what users hold; each defence has a thin subclass with its own arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -106,12 +102,15 @@ class Defence(ABC):
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
         """The defended classifier's answer without a certificate; ``None`` where it abstains."""
         classifier.check([graph])
-        label: int | None = self.request().read(self.ask(classifier, graph, self.request())).label
-        return label
+        certificate: Certificate = self.request().read(self.ask(classifier, graph, self.request()))
+        return certificate.label
 
     def made(self, evidence: Any, num_classes: int) -> bool:
-        """Whether evidence was made by this defence; for stored evidence, which may be anybody's."""
-        return isinstance(evidence, self.evidence) and evidence.num_classes == num_classes
+        """Whether evidence was made by this defence, whose settings it then has; for stored evidence, which may be anybody's."""
+        if not isinstance(evidence, self.evidence) or evidence.num_classes != num_classes:
+            return False
+        names = [entry.name for entry in fields(self) if hasattr(evidence, entry.name)]  # type: ignore[arg-type]
+        return all(getattr(evidence, name) == getattr(self, name) for name in names)
 
     def best(self, graph: Graph, request: Any, num_classes: int) -> Certificate | None:
         """The certificate of a model that never changes its answer, which none exceeds; ``None`` if only the graph limits it."""
@@ -173,9 +172,7 @@ class DefendedClassifier:
     ) -> None:
         defence = defence_class(self.defence_name)() if defence is None else defence
         if self.defence_name not in ("", defence.name):
-            raise InputError(
-                f"{type(self).__name__} has its own defence; got {defence!r} (leave it out, or use another classifier)"
-            )
+            raise InputError(f"{type(self).__name__} has its own defence; got {defence!r} (use another classifier)")
         self.model, self.defence, self.edge_features = unwrapped(model), defence, edge_features
         self.derived: Any = None  # what the defence has made of the model since it checked it last
         features = defence.features(self.model, features)
@@ -308,10 +305,7 @@ class DefendedClassifier:
         return in_order("certifying", ((number, answer) for number, _, answer in results), len(graphs), progress)
 
     def effective(self) -> DefendedClassifier:
-        """The classifier itself; around a model that sees no edges, the one that is certified at every radius.
-
-        If certificates cover features it is the classifier itself: the other one knows of no attack on features.
-        """
+        """The classifier itself; around a model that sees no edges, unless features are certified too, that of every radius."""
         covers_features = feature_noise_of(self.defence) is not None or self.hides_features
         if not self.classifier.edge_blind or self.defence.edge_blind or covers_features:
             return self
@@ -343,10 +337,7 @@ class DefendedClassifier:
         self.guard.try_on(self.shown(graph), self.defence.trial_noise)
 
     def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
-        """This number of workers, or what comes nearest for this model; ``None`` is this process, 0 one per core.
-
-        Unless ``quiet``, a sentence says where another engine must do.
-        """
+        """This number of workers, or what comes nearest for this model, which unless ``quiet`` is said; 0 is one per core."""
         return local_engine(workers, forks=self.classifier.forks, quiet=quiet)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -377,9 +368,7 @@ class DefendedClassifier:
         saved = models.load_metadata(folder)
         defence = trained_defence(saved.metadata)
         if defence is None:
-            raise InputError(
-                f"{folder} does not say for which defence its model was trained (load the model with flipproof.models.load)"
-            )
+            raise InputError(f"{folder} does not say for which defence its model is (use flipproof.models.load)")
         if cls.defence_name not in ("", defence.name):
             raise InputError(
                 f"{folder} holds a model for {defence.name}, not for {cls.defence_name} (use flipproof.load)"
@@ -387,13 +376,6 @@ class DefendedClassifier:
         kinds = [kind for child in cls.__subclasses__() for kind in (child, *child.__subclasses__())]
         kind = next((kind for kind in kinds if kind.defence_name == defence.name), cls)
         made, chosen = kind.__new__(kind), saved.metadata.get("features") if features is None else features
-        DefendedClassifier.__init__(
-            made,
-            models.load(folder, model),
-            defence,
-            features=chosen,
-            num_classes=saved.metadata.get("num_classes"),
-            trust_features=trust_features,
-            memory=memory,
-        )
+        options = saved.metadata.get("num_classes"), chosen, None, trust_features, memory
+        DefendedClassifier.__init__(made, models.load(folder, model), defence, *options)
         return made

@@ -102,8 +102,7 @@ class Local(Defence):
             width = classifier.features.of(graph).shape[1]
             if width != model.in_features:
                 raise InputError(
-                    f"the network takes {model.in_features} node features; a graph has {width} (certify graphs like those "
-                    "of training)"
+                    f"the network takes {model.in_features} node features; a graph has {width} (certify graphs of that width)"
                 )
         if request is not None and request.nodes:
             for graph in graphs:
@@ -219,8 +218,7 @@ def _checked_network(model: Any, defence: Local) -> Network:
 
     if not isinstance(model, Network):
         raise InputError(
-            f"model must be a local network; got {type(model).__name__} (flipproof.models.Local; smoothing and voting "
-            "take any model)"
+            f"model must be a local network; got {type(model).__name__} (flipproof.models.Local; smoothing takes any model)"
         )
     trained = int(model.trained_for)
     if trained and defence.flips > trained:

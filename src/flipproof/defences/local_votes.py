@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from flipproof.certificates.local_scores import LocalScores, answer_of, edge_cha
 from flipproof.certificates.node_views import NodeViews, count_neighbours, kinds_of, unique_rows, views_of
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.defences.local import depth_of
-from flipproof.defences.target import AnswersTarget, Effort, Outcome
+from flipproof.defences.target import AnswersTarget, Outcome
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.models.local_network import LocalViews
 
@@ -23,27 +23,19 @@ Floats = NDArray[np.float64]
 
 def look(classifier: DefendedClassifier, graph: Graph, per_node: int | None, *, most: int | None = None) -> LocalScores:
     """The votes on all views that attacks reach; no deeper than attacks of ``most`` flips need."""
-    node_set = NodeSet(classifier, graph)
-    depth = min(depth_of(per_node, node_set.num_kinds, graph), most or graph.num_nodes)
-    views = views_of(graph, node_set.kinds, depth)
-    clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
-    rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
+    nodes = NodeSet(classifier, graph)
+    depth = min(depth_of(per_node, nodes.num_kinds, graph), most or graph.num_nodes)
+    views = views_of(graph, nodes.kinds, depth)
+    clean = nodes.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
+    scores = np.concatenate([clean, nodes.scores(views.own[views.num_clean :], views.counts[views.num_clean :])])
     offsets = None
     if not classifier.model.in_features:
         changes = edge_changes(graph, depth)
-        offsets = node_set.offsets(graph.num_edges + changes)
-        offsets[changes == 0] = node_set.offset  # in a batch of another shape it may round differently
-    return LocalScores(
-        graph=graph,
-        num_classes=classifier.num_classes,
-        kinds=node_set.kinds.astype(np.uint32),
-        depth=depth,
-        offset=node_set.offset,
-        scores=np.concatenate([clean, rest]),
-        rounding=node_set.rounding(views),
-        bound=node_set.bound,
-        offsets=offsets,
-    )
+        offsets = nodes.offsets(graph.num_edges + changes)
+        offsets[changes == 0] = nodes.offset  # in a batch of another shape it may round differently
+    kinds: Any = nodes.kinds.astype(np.uint32)
+    whole = graph, classifier.num_classes, kinds, depth, nodes.offset, scores
+    return LocalScores(*whole, nodes.rounding(views), nodes.bound, offsets)
 
 
 def answer_to(classifier: DefendedClassifier, graph: Graph) -> int | None:
@@ -111,20 +103,16 @@ class NodeSet:
 class LocalTarget(AnswersTarget):
     """A local network's answer on many attacked graphs at a time: only nodes that an attack touches are asked again."""
 
-    def __init__(self, local: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        super().__init__(local, graph, effort)
-        self._pairs = pairs_of_slots(graph.slots, graph.num_nodes)
-        self._look()
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._pairs = pairs_of_slots(self.graph.slots, self.graph.num_nodes)
+        self._look_at(self.graph)
 
-    def _look(self) -> None:
-        self._node_set = nodes = NodeSet(self.defended, self.graph)
+    def _look_at(self, graph: Graph) -> None:
+        super()._look_at(graph)
+        self._node_set = nodes = NodeSet(self.defended, graph)
         self._counts = count_neighbours(self.graph.edges, nodes.kinds, nodes.num_kinds)
         self._votes = nodes.scores(nodes.kinds, self._counts)
-
-    def seeing(self, graph: Graph) -> Self:
-        target = super().seeing(graph)
-        target._look()
-        return target
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         nodes, n = self._node_set, self.graph.num_nodes

@@ -30,12 +30,9 @@ class NodeCertifier(DefendedClassifier):
         ``1 - alpha``; one noisy copy of the graph is a sample for all nodes.
 
         Args:
-            graph: The graph, as for :meth:`certify`.
+            graph, samples, alpha, seed: As for :meth:`SmoothedClassifier.certify`.
             nodes: Numbers of the nodes to certify, or a mask; all by default.
-            samples: Noisy copies ``M``.
-            alpha: Failure probability of each certificate.
             simultaneous: Let alpha hold for all these nodes at once.
-            seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
         """
         known = self.graph_of(graph)
         chosen = checked_nodes(nodes, known.num_nodes)
@@ -55,12 +52,6 @@ class NodeCertifier(DefendedClassifier):
         """The same model and noise as a classifier of single nodes."""
         from flipproof.defences.node_smoothing import NodeSmoothing
 
-        return DefendedClassifier(
-            self.model,
-            NodeSmoothing(self.defence.trial_noise, feature_noise_of(self.defence)),
-            num_classes=self.num_classes,
-            features=self.features,
-            convention="nodes",
-            trust_features=self.guard.trust_features,
-            memory=self.classifier.memory,
-        )
+        defence = NodeSmoothing(self.defence.trial_noise, feature_noise_of(self.defence))
+        options = self.num_classes, self.features, "nodes", self.guard.trust_features, self.classifier.memory
+        return DefendedClassifier(self.model, defence, *options)

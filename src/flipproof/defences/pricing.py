@@ -1,8 +1,6 @@
 """The search for the prices of votes: which flips inside which groups a model is asked about next, and what it said.
 
-It goes in rounds: each looks for the cheapest purchase that would change the majority
-(:func:`flipproof.certificates.prices.cheapest_purchase`), and searches the groups in it whose price is not known one flip deeper,
-until the radius is decided, or depth or budget allow no more.
+Each round looks for the cheapest purchase that would change the majority, and searches the groups in it one flip deeper.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
     votes = the model's label on each of M noisy copies of the graph           (ask)
     certificate = label and radius that follow from the votes                  (Votes.certify)
 
-The smoothed classifier ``g`` answers the class that the model ``f`` gives most often under the noise. ``g``
-itself cannot be evaluated, only sampled; a certificate says which answer ``g`` gives, and within how many
-edge flips it stays the same, except with probability alpha over the sampling.
+The smoothed classifier ``g`` answers the class that the model ``f`` gives most often under the noise. ``g`` can only be sampled;
+a certificate says which answer it gives, and within how many edge flips that stays, except with probability alpha.
 """
 
 from __future__ import annotations
@@ -94,59 +93,45 @@ class Smoothing(Defence):
         starts, (base, _) = range(0, request.samples, BLOCK), classifier.suited(graph)
         blocks = run(lambda start: self.block(classifier, graph, start, request), starts)
         labels, checksums, of_features, differing = zip(*blocks, strict=True)
-        return Votes(
-            np.concatenate(labels),
-            graph,
-            self.noise,
-            classifier.num_classes,
-            request.seed,
-            checksums,
-            feature_noise=self.feature_noise,
-            feature_checksums=() if self.feature_noise is None else of_features,
-            compared=min(request.samples, sum(base.recheck_count(graph, start) for start in starts)),
-            differing=sum(differing),
-        )
+        cast = np.concatenate(labels), graph, self.noise, classifier.num_classes, request.seed, checksums
+        compared = min(request.samples, sum(base.recheck_count(graph, start) for start in starts))
+        features = self.feature_noise, () if self.feature_noise is None else of_features
+        return Votes(*cast, compared, sum(differing), *features)
 
     def block(
         self, classifier: DefendedClassifier, graph: Graph, start: int, request: Sampling
     ) -> tuple[NDArray[Any], str, str, int]:
-        """Votes and checksums of one block, samples ``start..start+1023`` as far as they are wanted; see ``Votes``.
+        """Votes and checksums of samples ``start..start+1023``: votes as far as they are wanted, checksums of all changes.
 
-        Batches are always cut at the same indices, so floating point sees the same batches whatever ``samples`` is and
-        wherever the block is computed. The checksums always cover the changes of the whole block: of edges, and of features.
+        Batches are cut at the same indices whatever ``samples`` is, so that floating point sees the same batches.
         """
         stream, (base, size) = SampleStream(graph, self.noise, seed=request.seed), classifier.suited(graph)
         base.prepare()
-        wanted, checksum = min(BLOCK, request.samples - start), stream.new_checksum()
-        labels, differing = list[NDArray[np.int64]](), 0
+        wanted, labels, differing = min(BLOCK, request.samples - start), list[NDArray[np.int64]](), 0
         features = None if self.feature_noise is None else self.feature_noise.stream(graph, seed=request.seed)
-        of_features = None if features is None else features.new_checksum()
+        checksums = [drawn.new_checksum() for drawn in (stream, features) if drawn is not None]
         # the model is asked about some samples a second time: a guard against answers that depend on the batch
         count = min(wanted, base.recheck_count(graph, start))
         first = int(keyed_draws(f"alone {graph.topology}", request.seed, start, (1,))[0]) % wanted
         again = start + (first + np.arange(count) * (wanted // max(1, count))) % wanted
         for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
-            checksum.update(flips)
-            if features is not None and of_features is not None:
+            checksums[0].update(flips)
+            if features is not None:
                 shown, changes = features.shown(begin, begin + size)
                 batch = replace(batch, node_features=shown)
-                of_features.update(changes)
+                checksums[1].update(changes)
             if begin < request.samples:
                 labels.append(base.labels(batch))
                 here = again[(begin <= again) & (again < begin + size)] - begin
                 if len(here):
                     differing += base.recheck(batch, labels[-1], here)
         kept = np.concatenate(labels)[:wanted].astype(np.min_scalar_type(classifier.num_classes - 1))
-        return kept, checksum.hexdigest(), "" if of_features is None else of_features.hexdigest(), differing
+        return kept, checksums[0].hexdigest(), checksums[-1].hexdigest(), differing
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
         classifier.check([graph])
         return self.ask(classifier, graph, Sampling(1_000, seed=None)).leader(0.001)
-
-    def made(self, evidence: Any, num_classes: int) -> bool:
-        noises = self.noise, self.feature_noise
-        return super().made(evidence, num_classes) and (evidence.noise, evidence.feature_noise) == noises
 
     def best(self, graph: Graph, request: Sampling, num_classes: int) -> Certificate | None:
         settings = {"alpha": request.level, "method": request.method, "seed": request.seed, "num_classes": num_classes}
@@ -154,7 +139,7 @@ class Smoothing(Defence):
         return sampled_votes.unanimous_certificate(graph, self.noise, samples=request.samples, **settings)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> SmoothedTarget:
-        return SmoothedTarget(classifier, graph, self.noise, effort)
+        return SmoothedTarget(classifier, graph, effort)
 
 
 class SmoothedClassifier(NodeCertifier):
@@ -239,10 +224,8 @@ class SmoothedClassifier(NodeCertifier):
         workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
-        """As :meth:`certify`, for each graph in order; with ``simultaneous`` alpha holds for all of them at once.
-
-        ``progress``, ``workers`` and ``engine``: see :meth:`DefendedClassifier.certify_all`.
-        """
+        """As :meth:`certify`, for each graph in order; with ``simultaneous`` alpha holds for all of them at once. See also
+        :meth:`DefendedClassifier.certify_all`."""
         members = self.graphs_of(graphs)
         request = Sampling(samples, alpha, simultaneous, method, seed, graphs=max(1, len(members)))
         return self._certificates(members, request, progress, workers, engine)

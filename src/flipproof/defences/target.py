@@ -44,9 +44,6 @@ class Outcome:
         return int(np.lexsort((self.guides, ~self.fooled))[0])
 
 
-_NOTHING = Outcome(np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_))
-
-
 @dataclass(frozen=True)
 class Effort:
     """How an attack looks at a classifier; see :class:`flipproof.attacks.Attack`."""
@@ -63,16 +60,28 @@ class Target(ABC):
 
     label: int = 0  # the class that the attacker wants the classifier to leave
     cost: int = 1  # model calls that one candidate takes
+    noise: EdgeNoise  # where there is any, drawn from the seed
+    seed: int = 0
     calls: int = 0  # graphs that the model was asked about so far, at most max_calls
     alpha: float = 0.0  # probability with which a false success is confirmed; 0 where nothing is sampled
 
     def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        self.defended, self.graph, self.max_calls = copy.copy(defended), graph, effort.max_calls
+        self.graph, self.max_calls = graph, effort.max_calls
+        self._check(defended)
+        self.defended = copy.copy(defended)
         self.defended.guard = defended.guard.trusting()
-        self._features = self.features_of(graph)
-        self.classifier, self._batch_size = defended.suited(graph)
+        self._prepare()
+
+    def _check(self, defended: DefendedClassifier) -> None:
+        """Refuse what cannot be attacked."""
+        defended.check([self.graph])
+
+    def _prepare(self) -> None:
+        """Make the model ready for the graph."""
+        self._features = self.features_of(self.graph)
+        self.classifier, self._batch_size = self.defended.suited(self.graph)
         self.classifier.prepare()
-        self.classifier.labels(self.batch(graph.slot_states[None]))  # refuses wrong shapes in one sentence
+        self.classifier.labels(self.batch(self.graph.slot_states[None]))  # refuses wrong shapes in one sentence
 
     def aim(self, label: Any) -> None:
         """Set the class to be left: the one given, or by default the classifier's own answer."""
@@ -90,33 +99,34 @@ class Target(ABC):
     def evaluate(self, flips: IntArray) -> Outcome:
         flips = flips if self.room is None else flips[: self.room]
         self.calls += self.cost * len(flips)
-        pairs, parts, places = self.graph.num_slots, [_NOTHING], [np.zeros(0, dtype=np.int64)]
+        pairs, number = self.graph.num_slots, len(flips)
+        outcome = Outcome(np.empty(number), np.empty(number), np.empty(number, dtype=np.bool_))
         size = max(1, _MOST_ENTRIES // max(1, pairs * self.cost))
-        entries = np.sort(
-            np.pad(np.where(flips < pairs, -1, flips - pairs), ((0, 0), (0, 1)), constant_values=-1), axis=1
-        )
-        kinds, kind = np.unique(entries, axis=0, return_inverse=True)
-        for number, changes in enumerate(kinds):
-            target, rows = self.changed(changes[changes >= 0]), np.flatnonzero(kind.ravel() == number)
-            for start in range(0, len(rows), size):
-                part = flips[rows[start : start + size]]
+        entries = np.pad(np.where(flips < pairs, -1, flips - pairs), ((0, 0), (0, 1)), constant_values=-1)
+        kinds, kind = np.unique(np.sort(entries, axis=1), axis=0, return_inverse=True)
+        for index, changes in enumerate(kinds):
+            target, rows = self.changed(changes[changes >= 0]), np.flatnonzero(kind.ravel() == index)
+            for chosen in np.split(rows, range(size, len(rows), size)):
+                part = flips[chosen]
                 states = np.repeat(self.graph.slot_states[None], len(part), axis=0)
                 row, place = np.nonzero((part >= 0) & (part < pairs))
                 states[row, part[row, place]] ^= True
-                parts.append(target._evaluate(states))
-            places.append(rows)
-        names, order = ("margins", "guides", "fooled"), np.argsort(np.concatenate(places))
-        return Outcome(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))
+                evaluated = target._evaluate(states)
+                for name in ("margins", "guides", "fooled"):
+                    getattr(outcome, name)[chosen] = getattr(evaluated, name)
+        return outcome
 
     def changed(self, entries: IntArray) -> Self:
         """The same target on the graph after changes of these entries of its node features."""
-        return self.seeing(with_changes(self.graph, entries)) if len(entries) else self
-
-    def seeing(self, graph: Graph) -> Self:
-        """The same target on a graph with the same edges and other node features."""
+        if not len(entries):
+            return self
         target = copy.copy(self)
-        target.graph, target._features = graph, self.features_of(graph)
+        target._look_at(with_changes(self.graph, entries))
         return target
+
+    def _look_at(self, graph: Graph) -> None:
+        """Attack this graph, which has the same edges and other node features."""
+        self.graph, self._features = graph, self.features_of(graph)
 
     def known(self) -> IntArray:
         """Sets of flips that the defence itself came across and that should succeed, ``[K, d]``; none by default."""
@@ -135,7 +145,7 @@ class Target(ABC):
     @abstractmethod
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome: ...
 
-    def features_of(self, graph: Graph) -> NDArray[Any] | None:
+    def features_of(self, graph: Graph) -> Any:
         """The node features of a graph in every copy, ``[S, n, d]``; ``None`` where all copies show them as they are."""
         return None
 
@@ -166,6 +176,9 @@ class Target(ABC):
 class BaseTarget(Target):
     """The model's answer on the attacked graph itself."""
 
+    def _check(self, defended: DefendedClassifier) -> None:
+        """Nothing: no certificate is to be true."""
+
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         logits = self.logits(states)
         margins = self._margins(logits)
@@ -173,28 +186,23 @@ class BaseTarget(Target):
 
 
 class CopiesTarget(Target):
-    """The most frequent answer on several copies of the candidate, made the same way for all candidates.
-
-    ``if_empty`` and ``if_edge`` are the states of every slot in every copy, were it empty or an edge, ``[S, N]``.
-    """
+    """The most frequent answer on copies of the candidate, made the same way for all: ``if_empty`` and ``if_edge`` are the states
+    of every slot in every copy, were it empty or an edge, ``[S, N]``."""
 
     relaxed: int | None = None  # copies that stand for all where slopes are computed; by default all
+    copies_are, remedy = "samples", "lower samples"
 
-    def __init__(
-        self, defended: DefendedClassifier, graph: Graph, effort: Effort, *, copies: int, noun: str, remedy: str
-    ) -> None:
-        if copies * graph.num_slots > _MOST_COPIES:
+    def _check(self, defended: DefendedClassifier) -> None:
+        slots = self.graph.num_slots
+        if self.cost * slots > _MOST_COPIES:
             raise InputError(
-                f"{noun} times node pairs must be at most {_MOST_COPIES:,} in an attack; got {copies:,} x {graph.num_slots:,} "
-                f"({remedy})"
+                f"{self.copies_are} times pairs must be at most {_MOST_COPIES:,}; got {self.cost:,} x {slots:,} ({self.remedy})"
             )
-        defended.check([graph])
-        self.cost = copies
-        self.if_empty, self.if_edge = self._copies(graph)
-        super().__init__(defended, graph, effort)
+        super()._check(defended)
+        self.if_empty, self.if_edge = self._copies()
 
     @abstractmethod
-    def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _copies(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """``if_empty`` and ``if_edge``."""
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
@@ -216,33 +224,28 @@ class CopiesTarget(Target):
 
 
 class SmoothedTarget(CopiesTarget):
-    """The most frequent answer under noise, estimated on the same noise for all candidates.
-
-    Slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the candidate has there, so
-    that two candidates differ only where their flips do. A candidate counts as fooled when a rival leads by two standard errors.
-    """
+    """The most frequent answer under noise, estimated on the same noise for all candidates: two differ only where their flips do.
+    A candidate counts as fooled when a rival leads by two standard errors."""
 
     relaxed = 32
 
-    def __init__(self, defended: DefendedClassifier, graph: Graph, noise: EdgeNoise, effort: Effort) -> None:
-        self.noise, self.confirm_samples = noise, checked_samples(effort.confirm_samples)
+    def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
+        self.noise, self.confirm_samples = defended.defence.trial_noise, checked_samples(effort.confirm_samples)
         self.alpha, self.seed = checked_alpha(effort.alpha), checked_seed(effort.seed)
-        samples = checked_samples(effort.samples)
-        super().__init__(defended, graph, effort, copies=samples, noun="samples", remedy="lower samples")
+        self.cost = checked_samples(effort.samples)
+        super().__init__(defended, graph, effort)
 
-    def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        draws = keyed_draws("attack noise", self.seed, 0, (self.cost, graph.num_slots))
+    def _copies(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        draws = keyed_draws("attack noise", self.seed, 0, (self.cost, self.graph.num_slots))
         empty = np.zeros(draws.shape, dtype=np.bool_)
         return noisy_states(empty, draws, self.noise), noisy_states(~empty, draws, self.noise)
 
-    def features_of(self, graph: Graph) -> NDArray[Any] | None:
+    def features_of(self, graph: Graph) -> Any:
         noise = getattr(self.defended.defence, "feature_noise", None)
         return None if noise is None else noise.stream(graph, seed=self.seed).shown(0, self.cost)[0]
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
-        own = counts[:, self.label]
-        fooled: NDArray[np.bool_] = -margins > _CLEAR * np.sqrt(2 * own - margins)
-        return fooled
+        return np.asarray(-margins > _CLEAR * np.sqrt(2 * counts[:, self.label] - margins))
 
     def prediction(self) -> int:
         return int(self._votes(self.graph, "clean")[0].argmax())
@@ -255,29 +258,22 @@ class SmoothedTarget(CopiesTarget):
         counts, level = self._votes(graph, "confirm")
         margin = float(self._margins(counts[None].astype(np.float64))[0])
         rival = int(counts[self.label] - margin)
-        p_value = 1.0
-        if margin < 0:  # the label test is two-sided: half of it, once for each rival
-            p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
+        # the label test is two-sided: half of it, once for each rival
+        p_value = float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1) if margin < 0 else 1.0
         return p_value <= level, margin / self.confirm_samples
 
     def _votes(self, graph: Graph, purpose: str) -> tuple[IntArray, float]:
         """Votes for each class on noise that the search had no part in, and what is left of alpha."""
-        votes = self._cast(graph, purpose)
-        return votes.counts, votes.remaining(self.alpha)
-
-    def _cast(self, graph: Graph, purpose: str) -> Any:
         seed, defence = int(keyed_draws(f"attack {purpose}", self.seed, 0, (1,))[0]), self.defended.defence
         self.defended.check([graph])
         self.calls += self.confirm_samples
-        return defence.ask(self.defended, graph, defence.request(self.confirm_samples, seed=seed))
+        votes: Any = defence.ask(self.defended, graph, defence.request(self.confirm_samples, seed=seed))
+        counts = votes.counts if graph.node is None else votes.counts[graph.node].astype(np.int64)
+        return counts, votes.remaining(self.alpha)
 
 
 class AnswersTarget(Target):
     """Any defence, by its answer on each attacked graph: exact, nothing batched, no slope to follow."""
-
-    def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        defended.check([graph])
-        super().__init__(defended, graph, effort)
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         graph = self.graph

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,10 +103,6 @@ class Voting(Defence):
         classifier.check([graph])
         return int(self.votes(classifier, graph).counts.argmax())
 
-    def made(self, evidence: Any, num_classes: int) -> bool:
-        same = super().made(evidence, num_classes) and evidence.groups == self.groups
-        return same and evidence.feature_groups == self.feature_groups
-
     def best(self, graph: Graph, request: PriceSearch, num_classes: int) -> Certificate | None:
         if request.depth is None and self.feature_groups == 1:
             return None
@@ -118,7 +114,7 @@ class Voting(Defence):
         return GroupVotes(*cast, prices, feature_groups=self.feature_groups).certify(depth=request.depth)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> VotingTarget:
-        return VotingTarget(self, classifier, graph, effort)
+        return VotingTarget(classifier, graph, effort)
 
 
 class VotingClassifier(DefendedClassifier):
@@ -211,16 +207,19 @@ class VotingClassifier(DefendedClassifier):
 class VotingTarget(CopiesTarget):
     """The majority over hashed sub-graphs: copy ``t`` keeps the edges of group ``t``. Exact; ties go to the smaller label."""
 
-    def __init__(self, voting: Voting, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        self.voting, count = voting, voting.groups.count * voting.feature_groups
-        super().__init__(defended, graph, effort, copies=count, noun="groups", remedy="attack smaller graphs")
+    copies_are, remedy = "groups", "attack smaller graphs"
 
-    def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        groups = self.voting.groups
+    def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
+        self.voting = cast(Voting, defended.defence)
+        self.cost = self.voting.groups.count * self.voting.feature_groups
+        super().__init__(defended, graph, effort)
+
+    def _copies(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        graph, groups = self.graph, self.voting.groups
         kept = groups.of_slots(graph.slots, graph.num_nodes) == np.arange(self.cost)[:, None] % groups.count
         return np.zeros_like(kept), kept
 
-    def features_of(self, graph: Graph) -> NDArray[Any] | None:
+    def features_of(self, graph: Graph) -> Any:
         groups, number = self.voting.groups, self.voting.feature_groups
         if number == 1:
             return None
@@ -228,16 +227,14 @@ class VotingTarget(CopiesTarget):
         return np.stack(shown).repeat(groups.count, axis=0)
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
-        fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label
-        return fooled
+        return np.asarray(counts.argmax(axis=1) != self.label)
 
     def known(self) -> IntArray:
-        left = DEFAULT_CALLS if self.max_calls is None else self.max_calls - self.calls
-        if left < self.cost:
-            return super().known()
-        votes = self.voting.ask(self.defended, self.graph, PriceSearch(calls=left))
-        self.calls += votes.calls
-        attack = votes.attack()
+        left, attack = DEFAULT_CALLS if self.max_calls is None else self.max_calls - self.calls, None
+        if left >= self.cost:
+            votes = self.voting.ask(self.defended, self.graph, PriceSearch(calls=left))
+            self.calls += votes.calls
+            attack = votes.attack()
         if attack is None:
             return super().known()
         return np.searchsorted(self.graph.slots, slots_of_pairs(attack, self.graph.num_nodes))[None]

@@ -232,13 +232,7 @@ def local_engine(workers: int | None, *, forks: bool = True, quiet: bool = True)
 
     A model on a GPU does not survive a fork: unless ``quiet``, a sentence says why one worker must do.
     """
-    count = (
-        1
-        if workers is None
-        else cores()
-        if workers == 0
-        else checked_count(workers, "workers", 1, "0 for one per core")
-    )
+    count = 1 if workers is None else checked_count(workers or cores(), "workers", 1, "0 for one per core")
     safe = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
     if count > 1 and safe and forks:
         return Processes(count)

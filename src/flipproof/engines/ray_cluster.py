@@ -91,9 +91,7 @@ class _RayExecutor(Executor):
             future.set_result(done.result())
             return
         sentence = f"the cluster lost a task {_RETRIES + 1} times: {next(iter(str(error).splitlines()), '')}"
-        future.set_exception(
-            InputError(f"{sentence} (out of memory? what is finished is kept: run the same command again)")
-        )
+        future.set_exception(InputError(f"{sentence} (out of memory? what is finished is kept: run the command again)"))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         for reference in list(self._references.values()):

@@ -40,17 +40,13 @@ if TYPE_CHECKING:
 _KEPT: Any = object()  # stands for what a graph already has
 
 
-def _checked_node(node: int | None, num_nodes: int) -> int | None:
-    return None if node is None else checked_integer(node, "node", 0, num_nodes - 1, "a node of the graph")
-
-
 _CHECKS: Mapping[str, Callable[[Any, int], Any]] = {
     "edges": lambda edges, num_nodes: canonical_pairs(edges, num_nodes, "edges"),
     "node_features": checked_features,
     "label": lambda label, num_nodes: checked_label(label),
     "frozen": lambda pairs, num_nodes: canonical_pairs(() if pairs is None else pairs, num_nodes, "frozen"),
     "name": lambda name, num_nodes: None if name is None else str(name),
-    "node": _checked_node,
+    "node": lambda node, n: None if node is None else checked_integer(node, "node", 0, n - 1, "a node of the graph"),
 }
 
 
@@ -123,10 +119,8 @@ class Graph:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
-        one, two = self.node_features, other.node_features
-        same_features = one is two if one is None or two is None else np.array_equal(one, two)
         same = (self.topology, self.label, self.node) == (other.topology, other.label, other.node)
-        return same and same_features
+        return same and np.array_equal(self.node_features, other.node_features)  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
         return hash(self.topology)
@@ -319,11 +313,7 @@ class Graph:
 
     @classmethod
     def from_pyg(
-        cls,
-        data: Data,
-        *,
-        frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
-        name: str | None = None,
+        cls, data: Data, *, frozen: ArrayLike | Iterable[tuple[int, int]] | None = None, name: str | None = None
     ) -> Graph:
         """From PyG's ``data``: ``edge_index`` with both directions of every edge, ``x``, ``y``, ``num_nodes``.
 
@@ -399,11 +389,10 @@ def labelled_graphs(values: Any, argument: str) -> list[Graph]:
     graphs = as_graphs(values)
     if not graphs:
         raise InputError(f"{argument} must hold at least one graph; got none (pass the training part of a split)")
-    unlabelled = next((index for index, graph in enumerate(graphs) if graph.label is None), None)
-    if unlabelled is not None:
-        raise InputError(
-            f"{argument} must be labelled; graph {unlabelled} has no label (build it with label=0, 1, 2, ...)"
-        )
+    labels = [graph.label for graph in graphs]
+    if None in labels:
+        place = labels.index(None)
+        raise InputError(f"{argument} must be labelled; graph {place} has no label (build it with label=0, 1, 2, ...)")
     return graphs
 
 
@@ -443,7 +432,5 @@ def unchecked_graph(
 
 def whole_graphs(graphs: Iterable[Graph]) -> list[Graph]:
     """The graphs, without those that differ from an earlier one in the node that is meant alone."""
-    members = {
-        id(graph) if graph.node is None else (graph.topology, id(graph.node_features)): graph for graph in graphs
-    }
+    members = {id(one) if one.node is None else (one.topology, id(one.node_features)): one for one in graphs}
     return list(members.values())

@@ -1,8 +1,6 @@
-"""Models that ship with flipproof: small, fast on a CPU, and safe under smoothing.
+"""Models that ship with flipproof: small, fast on a CPU, and safe under smoothing. Names are loaded when they are first used.
 
-Every network answers ``forward(x, adj, mask)`` for dense batches and ``forward_sparse(x, edge_index, batch)`` for large
-graphs, with the same weights and the same logits; ``PyGNetwork`` is called as PyG's are. ``NodeStatistics`` is no network but
-the line to beat. Names are loaded when they are first used: whoever only names a model of their own need not load torch.
+Every network has a dense and a sparse way to the same logits; ``PyGNetwork`` is called as PyG's are.
 """
 
 from __future__ import annotations

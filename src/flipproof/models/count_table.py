@@ -17,11 +17,8 @@ Ints = NDArray[np.int64]
 
 
 class CountTable(nn.Module):
-    """For every number of nodes the classes of all numbers of edges, as intervals; a table of whole numbers.
-
-    An answer withstands ``r`` flips if all numbers of edges at most ``r`` away have the same class. For each number of nodes and
-    each budget ``r``, :meth:`learn` finds the intervals that are expected to certify most, by dynamic programming: docs/local.md.
-    """
+    """For every number of nodes the classes of all numbers of edges, as intervals; a table of whole numbers. :meth:`learn` finds
+    those that are expected to certify most, for each number of nodes and each budget, by dynamic programming: docs/local.md."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,10 +26,7 @@ class CountTable(nn.Module):
         self.sizes, self.budgets, self.classes = (nn.Buffer(torch.zeros(shape, dtype=torch.int64)) for shape in shapes)
 
     def forward(self, sizes: Tensor, edges: Tensor, budget: Tensor) -> Tensor:
-        """The classes of graphs by their numbers of nodes and edges, and of flips to withstand, each ``[B]``, integers.
-
-        What lies between rows of the table takes the next row; what lies beyond, the last.
-        """
+        """Classes by numbers of nodes, of edges and of flips to withstand, ``[B]``; without a row the next, or the last."""
         size = torch.searchsorted(self.sizes, sizes.contiguous()).clamp_max(_SIZES - 1)
         row = torch.searchsorted(self.budgets, budget.contiguous()).clamp_max(_BUDGETS - 1)
         cell = edges * _CELLS // (sizes * (sizes - 1) // 2 + 1)

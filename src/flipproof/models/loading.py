@@ -1,9 +1,6 @@
 """Models as they are named and stored: built from a config, saved in a folder, or a user's ``package.module:factory``.
 
-- ``FOLDER/config.json``: what the model is, and whatever the caller wants remembered (noise, data, seeds)
-- ``FOLDER/weights.safetensors``: the weights; no pickle, so that loading runs no code
-
-Torch is imported where weights are needed: a user's own model may do without.
+A folder holds config.json and weights.safetensors: no pickle, so that loading runs no code. Torch is imported where it is needed.
 """
 
 from __future__ import annotations
@@ -112,10 +109,7 @@ def from_factory(factory: Callable[..., Any], *, in_features: int, num_classes: 
 
 
 def load_model(name: str, factory: Callable[..., Any] | None = None, *, task: str | None = None) -> LoadedModel:
-    """A folder that ``train`` wrote, or ``package.module:factory`` for a user's own model; see :func:`load`.
-
-    ``task`` says what a user's own model classifies; a folder knows.
-    """
+    """A folder that ``train`` wrote, or ``package.module:factory`` for a user's model, which classifies what ``task`` says."""
     path, task = Path(name).expanduser(), None if task is None else checked_task(task)
     if path.is_dir():
         saved = load_metadata(path)
@@ -272,9 +266,7 @@ def _read(folder: Path) -> tuple[SavedModel, bytes]:
         why = f"it has no {_CONFIG} of flipproof's" if folder.is_dir() else "there is no such folder"
         raise InputError(f"{folder} is not a model folder: {why} (give one that save or train wrote)")
     if version != _VERSION:
-        raise InputError(
-            f"{folder} has version {version} of the model format, not {_VERSION} (use the flipproof that wrote it)"
-        )
+        raise InputError(f"{folder} has version {version} of the model format, not {_VERSION} (use its own flipproof)")
     try:
         weights = (folder / _WEIGHTS).read_bytes()
     except OSError as error:

@@ -164,9 +164,7 @@ class Local(GraphNetwork):
 
     def read_counts_only(self) -> None:
         if self.in_features:
-            raise InputError(
-                "counts_only is for local networks without node features; this one reads them (leave it out)"
-            )
+            raise InputError("counts_only is for local networks without node features, unlike this one (leave it out)")
         self.config["counts_only"] = True
         self.table = CountTable()
         del self.voters

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import torch
-import torch_geometric.nn.models as pyg
+import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, global_add_pool, global_mean_pool
 
@@ -235,24 +235,15 @@ class GCN(GraphNetwork):
 
     def as_pyg(self) -> nn.Module:
         """The same network of PyG's layers, with the same weights."""
-        return _PyGGCN(cast(list[nn.Linear], self.convolutions), self.head).train(self.training)
-
-
-class _PyGGCN(nn.Module):
-    def __init__(self, linears: Sequence[nn.Linear], head: nn.Linear) -> None:
-        super().__init__()
-        self.head = head
+        layers: list[Any] = []
         with seeded_weights(0):
-            layers = [GCNConv(linear.in_features, linear.out_features) for linear in linears]
-        for layer, linear in zip(layers, linears, strict=True):
-            layer.lin.weight, layer.bias = linear.weight, linear.bias
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x, edge_index).relu()
-        logits: Tensor = self.head(global_mean_pool(x, batch))
-        return logits
+            for linear in cast(list[nn.Linear], self.convolutions):
+                layer = GCNConv(linear.in_features, linear.out_features)
+                layer.lin.weight, layer.bias = linear.weight, linear.bias
+                layers += [(layer, "x, edge_index -> x"), nn.ReLU()]
+        layers += [(global_mean_pool, "x, batch -> x"), self.head]
+        stack: nn.Module = pyg.Sequential("x, edge_index, batch", layers).train(self.training)
+        return stack
 
 
 class GIN(GraphNetwork):

@@ -25,12 +25,8 @@ class NodeGCN(NamedNetwork):
     noise are gathered as sums of rows of ``W_0``. In training, dropout is applied before every layer but the first.
 
     Args:
-        in_features: Width of the node features.
-        num_classes: Number of classes ``C``.
-        hidden: Width of the layers in between.
-        layers: Number of convolutions.
+        in_features, num_classes, hidden, layers, seed: As for :class:`GCN`.
         dropout: Probability that a hidden value is dropped in training.
-        seed: Makes the initial weights; ``None`` takes torch's own generator.
 
     >>> NodeGCN(3, 4, seed=0).eval()(torch.eye(3), torch.tensor([[0, 1], [1, 0]])).shape
     torch.Size([3, 4])

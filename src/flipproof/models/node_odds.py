@@ -20,10 +20,9 @@ _SHARPNESS = np.geomspace(0.1, 4, 60)  # factors of the log-odds that are tried
 
 
 class NodeOdds(nn.Module):
-    """What the nodes of a graph say of its class, edges left out: the mean of forests and perceptrons.
+    """What the nodes of a graph say of its class: the mean of forests and perceptrons, one factor makes them as sure as right.
 
-    Each of five parts of the training graphs has a forest and two perceptrons that were fitted to the other four, and judge it;
-    any other graph is judged by all of them. One factor makes them as sure as they are right.
+    Each of five parts of the training graphs is judged by what was fitted to the other four; any other graph by all.
     """
 
     def __init__(self, in_features: int, num_classes: int) -> None:

@@ -1,7 +1,6 @@
 """The line to beat: what can be learned from a graph without its edges, by the best of forest, perceptron and majority class.
 
-A weak line flatters every certificate. This one is fitted in seconds, and no attack on edges can change any of its answers.
-Forests and perceptrons of scikit-learn are kept as plain arrays: fitted there, evaluated here, and saved without pickle.
+scikit-learn fits them; they are kept as plain arrays, evaluated here, and saved without pickle.
 """
 
 from __future__ import annotations

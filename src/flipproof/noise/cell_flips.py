@@ -143,48 +143,65 @@ def added_cells(words: Any, begin: Any, stop: Any, counts: Any, empty: Any, last
 
 
 @compiled
-def _merged(first: Any, second: Any, count: Any, out: Any) -> None:
-    """Two ascending lists, each with a number behind it above all others, as one with ``count`` numbers; without a branch."""
-    left = right = 0
-    for place in range(count):
+def _merged(first: Any, one_size: Any, second: Any, other_size: Any, out: Any) -> Any:
+    """Two ascending lists as one, without a branch, from both ends at once: a step waits for the one before it.
+
+    The numbers of a list stand behind a lower one and before a higher one than all in both.
+    """
+    size = one_size + other_size
+    left, right, last_left, last_right = 1, 1, one_size, other_size
+    for place in range((size + 1) // 2):
         one, other = first[left], second[right]
         out[place] = min(one, other)
         left += one < other
-        right = place + 1 - left
+        right = place + 3 - left
+        one, other = first[last_left], second[last_right]
+        out[size - 1 - place] = max(one, other)
+        last_left -= one > other
+        last_right = size - place - 1 - last_left
+    return out[:size]
 
 
 @compiled
-def flipped_cells(kept: Any, occupied: Any, starts: Any, added: Any, first: Any) -> Any:
-    """The number of the row and the cell for all that flips, ascending ``[F, 2]``; the first row is number ``first``.
+def flipped_cells(kept: Any, occupied: Any, starts: Any, added: Any, end: Any, cells: Any) -> None:
+    """Write down what flips: of every row the cells that it loses, those that it gains, and ``end``.
 
     Args:
         kept: Which occupied cells do not flip, ``[B, K]``.
         occupied: Their numbers, ascending ``[K]``.
         starts, added: The cells that are added, as :func:`added_cells` returns them.
-        first: Number of the first row.
+        end: A number that no cell has.
+        cells: As many places as numbers.
     """
-    rows, count = kept.shape
-    total = len(added) + kept.size
-    for row in range(rows):
-        for column in range(count):
-            total -= kept[row, column]
-    pairs, cells = np.empty((total, 2), np.int64), np.empty(total, np.int64)
-    end = np.iinfo(np.int64).max
-    removed, more, place = np.empty(count + 1, np.int64), np.empty(len(added) + 1, np.int64), 0
-    for row in range(rows):
-        size = 0
-        for column in range(count):
-            removed[size] = occupied[column]
-            size += not kept[row, column]
-        removed[size] = end
-        adds = starts[row + 1] - starts[row]
-        more[:adds] = added[starts[row] : starts[row + 1]]
-        more[adds] = end
-        _merged(removed, more, size + adds, cells)
-        for number in range(size + adds):
-            pairs[place, 0], pairs[place, 1] = first + row, cells[number]
+    place = 0
+    for row in range(len(kept)):
+        for column in range(len(occupied)):  # without a branch: flips are random
+            cells[place] = occupied[column]
+            place += not kept[row, column]
+        for number in range(starts[row], starts[row + 1]):
+            cells[place] = added[number]
             place += 1
-    return pairs
+        cells[place] = end
+        place += 1
+
+
+@compiled
+def noisy_cells(kept: Any, occupied: Any, starts: Any, added: Any) -> Any:
+    """The cells that are occupied afterwards: where every row's start ``[B + 1]``, and themselves, ascending."""
+    rows, count = kept.shape
+    firsts, cells, place = np.zeros(rows + 1, np.int64), np.empty(kept.size + len(added), np.int64), 0
+    old, new = np.empty(count + 2, np.int64), np.empty(len(added) + 2, np.int64)
+    old[0] = new[0] = -1
+    for row in range(rows):
+        size, adds = 1, starts[row + 1] - starts[row]
+        for column in range(count):
+            old[size] = occupied[column]
+            size += kept[row, column]
+        new[1 : adds + 1] = added[starts[row] : starts[row + 1]]
+        old[size] = new[adds + 1] = np.iinfo(np.int64).max
+        place += len(_merged(old, size - 1, new, adds, cells[place:]))
+        firsts[row + 1] = place
+    return firsts, cells[:place]
 
 
 @compiled
@@ -206,10 +223,11 @@ def noisy_neighbours(kept: Any, edges: Any, row_starts: Any, starts: Any, added:
             total += kept[copy, column]
     firsts, places = np.zeros(copies * nodes + 1, np.int64), np.empty(2 * total, np.int32)
     end = np.uint64(2**64 - 1)
-    old, new, both = np.empty(count + 1, np.uint64), np.empty(most + 1, np.uint64), np.empty(count + most, np.uint64)
+    old, new, both = np.empty(count + 2, np.uint64), np.empty(most + 2, np.uint64), np.empty(count + most, np.uint64)
+    old[0] = new[0] = 0  # below all edges
     place, start = np.empty(nodes, np.int64), 0
     for copy in range(copies):
-        size, node = 0, 0
+        size, node = 1, 0
         for column in range(count):  # without a branch: states are random
             old[size] = edges[column]
             size += kept[copy, column]
@@ -219,14 +237,11 @@ def noisy_neighbours(kept: Any, edges: Any, row_starts: Any, starts: Any, added:
             slot = added[starts[copy] + number]
             while node + 1 < nodes and row_starts[node + 1] <= slot:
                 node += 1
-            new[number] = np.uint64(node) << half | np.uint64(slot - row_starts[node] + node + 1)
-        new[adds] = end
-        joined = old
-        if adds:
-            _merged(old, new, size + adds, both)
-            joined = both
+            new[number + 1] = np.uint64(node) << half | np.uint64(slot - row_starts[node] + node + 1)
+        new[adds + 1] = end
+        joined = _merged(old, size - 1, new, adds, both) if adds else old[1:size]
         place[:] = 0
-        for edge in joined[: size + adds]:
+        for edge in joined:
             place[edge >> half] += 1
             place[edge & low] += 1
         base = copy * nodes + 1
@@ -235,7 +250,7 @@ def noisy_neighbours(kept: Any, edges: Any, row_starts: Any, starts: Any, added:
             place[node] = start
             start += degree
             firsts[base + node] = start
-        for edge in joined[: size + adds]:  # they ascend, hence every node's neighbours do
+        for edge in joined:  # they ascend, hence every node's neighbours do
             u, v = edge >> half, edge & low
             places[place[u]] = v
             place[u] += 1

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.checks import checked_seed
-from flipproof.compiling import compiled
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 from flipproof.graphs.conversions import read_only
@@ -21,8 +20,8 @@ from flipproof.noise.stream import NoiseStream, SampleStream
 if TYPE_CHECKING:
     from flipproof.noise.feature_law import BitNoise, LabelNoise
 
-FEATURE_STREAM_VERSION = 1
-"""Changes whenever the noisy features of a given (seed, graph, index) would; stored with the votes."""
+FEATURE_STREAM_VERSION = 2
+"""Changes whenever the noisy features of a given (seed, graph, index) would, or their checksum; stored with the votes."""
 
 _MOST_DENSE_BITS = 2**26  # beyond, drawing every bit of a sample takes gigabytes
 
@@ -63,7 +62,7 @@ class LabelStream(FeatureStream):
         self.features = features = noise.check(graph.node_features)
         self.noise, self._topology, (self.num_nodes, self.categories) = noise, graph.topology, features.shape
         self.labels: IntArray = features.argmax(axis=1).astype(np.int64)
-        self._key = key_of(f"flipproof labels {FEATURE_STREAM_VERSION} {checked_seed(seed)} {graph.topology}".encode())
+        self._key = key_of(f"flipproof labels 1 {checked_seed(seed)} {graph.topology}".encode())
 
     def batch(self, start: int, stop: int) -> tuple[SlotLists, bytes]:
         """See :class:`FeatureStream`; the bytes do not depend on the clean labels."""
@@ -110,11 +109,7 @@ class BitStream(FeatureStream):
 
     def batch(self, start: int, stop: int) -> tuple[SlotLists, bytes]:
         """See :class:`FeatureStream`."""
-        flips = self._stream.flip_lists(start, stop)
-        ends = np.searchsorted(flips.sample, np.arange(stop - start + 1))
-        starts, cells = flipped_lists(self._ones, flips.slot, ends)
-        content = np.stack([flips.sample + start, flips.slot], axis=1).astype("<i8").tobytes()
-        return SlotLists(np.repeat(np.arange(stop - start), np.diff(starts)), cells), content
+        return self._stream.noisy_cells(start, stop)
 
     def meaning(self) -> bytes:
         """See :class:`NoiseStream`."""
@@ -122,32 +117,6 @@ class BitStream(FeatureStream):
         clean = hashlib.blake2b(self._ones.astype("<i8").tobytes(), digest_size=16).hexdigest()
         what = f"bits {kind} {self._topology} {clean} {law.add_threshold} {law.remove_threshold}"
         return f"features {FEATURE_STREAM_VERSION} {what}".encode()
-
-
-@compiled
-def flipped_lists(ones: Any, flips: Any, ends: Any) -> Any:
-    """What is in ``ones`` or in the flips of a sample, but not in both: where each sample's begin ``[B + 1]``, and themselves.
-
-    All lists ascend; the flips of sample ``b`` stand from ``ends[b]`` to ``ends[b + 1]``.
-    """
-    samples, place = len(ends) - 1, 0
-    starts, cells = np.zeros(samples + 1, np.int64), np.empty(samples * len(ones) + len(flips), np.int64)
-    for sample in range(samples):
-        left, right, stop = 0, ends[sample], ends[sample + 1]
-        while left < len(ones) and right < stop:
-            one, flip = ones[left], flips[right]
-            cells[place] = min(one, flip)
-            place += one != flip
-            left += one <= flip
-            right += flip <= one
-        while left < len(ones):
-            cells[place] = ones[left]
-            place, left = place + 1, left + 1
-        while right < stop:
-            cells[place] = flips[right]
-            place, right = place + 1, right + 1
-        starts[sample + 1] = place
-    return starts, cells[:place]
 
 
 def one_hot(labels: IntArray, like: NDArray[Any]) -> NDArray[Any]:

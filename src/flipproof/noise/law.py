@@ -144,12 +144,16 @@ def _threshold(probability: float, name: str) -> int:
     return threshold
 
 
-def noisy_states(states: NDArray[np.bool_], draws: NDArray[np.uint32], noise: EdgeNoise) -> NDArray[np.bool_]:
-    """States of slots ``[..., N]`` after the noise: a slot flips if its draw, a uniform 32-bit integer, is below the threshold
-    of its state, which gives every flip exactly its probability.
+def flips_of_draws(states: NDArray[np.bool_], draws: NDArray[np.uint32], noise: EdgeNoise) -> NDArray[np.bool_]:
+    """Which slots flip, ``[..., N]``: those whose draw, a uniform 32-bit integer, is below the threshold of their state, which
+    gives every flip exactly its probability.
     """
-    thresholds = np.where(states, np.uint32(noise.remove_threshold), np.uint32(noise.add_threshold))
-    return np.not_equal(draws < thresholds, states)
+    return draws < np.where(states, np.uint32(noise.remove_threshold), np.uint32(noise.add_threshold))
+
+
+def noisy_states(states: NDArray[np.bool_], draws: NDArray[np.uint32], noise: EdgeNoise) -> NDArray[np.bool_]:
+    """States of slots ``[..., N]`` after the noise."""
+    return flips_of_draws(states, draws, noise) ^ states
 
 
 def keyed_draws(purpose: str, seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.uint32]:

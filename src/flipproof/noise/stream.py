@@ -34,6 +34,7 @@ from flipproof.noise.law import (
     NoisyBatch,
     SlotLists,
     ends_of_slots,
+    flips_of_draws,
     halves,
     key_of,
     noisy_states,
@@ -44,8 +45,8 @@ from flipproof.noise.law import (
 BLOCK = 1024
 """Samples in a block: the unit of distribution, of resuming and of checksums."""
 
-STREAM_VERSION = 1
-"""Changes whenever the flips of a (seed, graph, index) would; stored with the votes."""
+STREAM_VERSION = 2
+"""Changes whenever the flips of a (seed, graph, index) would, or their checksum; stored with the votes."""
 
 _DENSE_SLOTS = 4096  # up to here the dense sampler is always used (90 nodes)
 _SPARE_DRAWS = 8
@@ -154,7 +155,7 @@ class SampleStream(NoiseStream):
 
     def __init__(self, graph: Graph, noise: EdgeNoise, *, seed: int) -> None:
         self.graph, self.noise, self.seed = graph, noise, checked_seed(seed)
-        self._key = key_of(f"flipproof stream {STREAM_VERSION} {self.seed} {graph.topology}".encode())
+        self._key = key_of(f"flipproof stream 1 {self.seed} {graph.topology}".encode())
         law = AdditionLaw.of(graph.max_adds, noise.add_threshold) if graph.num_slots > _DENSE_SLOTS else None
         removals = graph.max_removes if noise.remove_threshold else 0
         self._removal_words = -(-removals // 2)
@@ -186,7 +187,7 @@ class SampleStream(NoiseStream):
     def flips(self, start: int, stop: int) -> NDArray[np.bool_]:
         """Which slots flip in samples ``start..stop-1``: bool ``[stop - start, N]``, columns as ``graph.slots``."""
         if self._additions is None:
-            return self._dense_states(start, stop) ^ self.graph.slot_states
+            return self._dense_flips(start, stop)
         sample, slot = self.flip_lists(start, stop)
         flips = np.zeros((stop - start, self.graph.num_slots), dtype=np.bool_)
         flips[sample, np.searchsorted(self.graph.slots, slot)] = True
@@ -195,7 +196,9 @@ class SampleStream(NoiseStream):
     def flip_lists(self, start: int, stop: int) -> SlotLists:
         """The flipped slots of samples ``start..stop-1`` (numbered from 0), sorted by sample, then slot."""
         if self._additions is not None:
-            return SlotLists(*self._sparse_flips(*self._sparse_samples(start, stop), 0).T)
+            sample, slot = self._listed_flips(self._flipped_cells(*self._sparse_samples(start, stop)))
+            order = np.lexsort((slot, sample))
+            return SlotLists(sample[order], slot[order])
         sample, column = np.nonzero(self.flips(start, stop))
         return SlotLists(sample.astype(np.int64), self.graph.slots[column])
 
@@ -203,14 +206,23 @@ class SampleStream(NoiseStream):
         """See :class:`NoiseStream`: samples for a classifier."""
         graph = self.graph
         if self._additions is None:
-            states, listed = self._dense_states(start, stop), None
-            content = np.packbits(states ^ graph.slot_states, axis=1).tobytes()
+            flips, listed = self._dense_flips(start, stop), None
+            states, content = flips ^ graph.slot_states, np.packbits(flips, axis=1).tobytes()
         else:
             samples = self._sparse_samples(start, stop)
-            content = self._sparse_flips(*samples, start).astype("<i8", copy=False).tobytes()
+            content = self._flipped_cells(*samples)
             states, listed = None, self._sparse_neighbours(*samples)
         slots, frozen = None if states is None else graph.slots, graph.frozen_edge_slots
         return NoisyBatch(graph.num_nodes, stop - start, graph.node_features, slots, frozen, states, listed), content
+
+    def noisy_cells(self, start: int, stop: int) -> tuple[SlotLists, bytes]:
+        """The same as lists of the slots with an edge, for graphs without frozen slots."""
+        if self._additions is None:
+            flips = self._dense_flips(start, stop)
+            return SlotLists(*np.nonzero(flips ^ self.graph.slot_states)), np.packbits(flips, axis=1).tobytes()
+        kept, *added = self._sparse_samples(start, stop)
+        starts, cells = cell_flips().noisy_cells(kept, self.graph.edge_slots, *added)
+        return SlotLists(np.repeat(np.arange(len(kept)), np.diff(starts)), cells), self._flipped_cells(kept, *added)
 
     def packed_flips(self, start: int) -> tuple[NDArray[np.uint8], str]:
         """The flips of a whole block, eight slots a byte, ``[BLOCK, N / 8]``, and their checksum."""
@@ -218,9 +230,9 @@ class SampleStream(NoiseStream):
         checksum.update(content)
         if not self.sparse:
             return np.frombuffer(content, np.uint8).reshape(BLOCK, -1), checksum.hexdigest()
-        sample, slot = np.frombuffer(content, "<i8").reshape(-1, 2).T
+        sample, slot = self._listed_flips(content)
         flips = np.zeros((BLOCK, self.graph.num_slots), dtype=np.bool_)
-        flips[sample - start, np.searchsorted(self.graph.slots, slot)] = True
+        flips[sample, np.searchsorted(self.graph.slots, slot)] = True
         return np.packbits(flips, axis=1), checksum.hexdigest()
 
     def meaning(self) -> bytes:
@@ -235,9 +247,9 @@ class SampleStream(NoiseStream):
         words = self.words_per_sample
         return random_words(self._key, start * words, (stop - start) * words).reshape(stop - start, words)
 
-    def _dense_states(self, start: int, stop: int) -> NDArray[np.bool_]:
+    def _dense_flips(self, start: int, stop: int) -> NDArray[np.bool_]:
         draws = halves(self._words(start, stop))[:, : self.graph.num_slots]
-        return noisy_states(self.graph.slot_states, draws, self.noise)
+        return flips_of_draws(self.graph.slot_states, draws, self.noise)
 
     def _sparse_samples(self, start: int, stop: int) -> tuple[NDArray[np.bool_], IntArray, IntArray]:
         """Which flippable edges every sample keeps, where the slots that it adds start, and these."""
@@ -255,10 +267,27 @@ class SampleStream(NoiseStream):
             added[starts[row] : starts[row + 1]] = ranks + np.searchsorted(self._empty_before, ranks, side="right")
         return kept, starts, added
 
-    def _sparse_flips(self, kept: NDArray[np.bool_], starts: IntArray, added: IntArray, first: int) -> IntArray:
-        """The number of the sample and the slot for all that flips, sorted ``[F, 2]``."""
-        pairs: IntArray = cell_flips().flipped_cells(kept, self.graph.flippable_edge_slots, starts, added, first)
-        return pairs
+    def _flipped_cells(self, kept: NDArray[np.bool_], starts: IntArray, added: IntArray) -> bytes:
+        """What is hashed of sparse samples: of each the slots that lose their edge, those that gain one, and an end."""
+        flipped = kept.size - np.count_nonzero(kept) + len(added)
+        cells = np.empty(flipped + len(kept), dtype=self._cell_type)
+        cell_flips().flipped_cells(kept, self.graph.flippable_edge_slots, starts, added, self._end, cells)
+        return cells.tobytes()
+
+    def _listed_flips(self, content: bytes) -> SlotLists:
+        """The flips of sparse samples, from what is hashed of them."""
+        cells = np.frombuffer(content, self._cell_type).astype(np.int64)
+        ends = cells == self._end
+        return SlotLists(np.cumsum(ends)[~ends], cells[~ends])
+
+    @cached_property
+    def _end(self) -> int:
+        """A number above all slots."""
+        return self.graph.num_slots + len(self.graph.frozen_slots)
+
+    @cached_property
+    def _cell_type(self) -> Any:
+        return np.dtype("<u4" if self._end < WORD else "<i8")
 
     def _sparse_neighbours(self, kept: NDArray[np.bool_], starts: IntArray, added: IntArray) -> Neighbours:
         """The neighbours of all nodes of all samples."""

@@ -375,7 +375,7 @@
     classes.forEach(([name], place) => {
       const x0 = (place % columns) * wide, y0 = Math.floor(place / columns) * tall;
       const bar = (wide - 16) / (top + 1);
-      svg.append(s("text", { class: "title", x: x0 + 4, y: y0 + 14 }, name.length > wide / 8 ? `${name.slice(0, Math.floor(wide / 8) - 1)}…` : name));
+      svg.append(s("text", { class: "title", x: x0 + 4, y: y0 + 14 }, name.length > wide / 8 ? `…${name.slice(1 - Math.floor(wide / 8))}` : name));
       values[place].forEach((count, radius) => {
         const size = (56 * count) / most;
         if (!count) return;

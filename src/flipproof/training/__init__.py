@@ -4,11 +4,4 @@ from flipproof.training.loop import Epoch, TrainingResult
 from flipproof.training.node_classification import train_nodes
 from flipproof.training.trainings import train, train_for, train_voting
 
-__all__ = [
-    "Epoch",
-    "TrainingResult",
-    "train",
-    "train_for",
-    "train_nodes",
-    "train_voting",
-]
+__all__ = ["Epoch", "TrainingResult", "train", "train_for", "train_nodes", "train_voting"]

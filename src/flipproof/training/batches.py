@@ -215,16 +215,12 @@ class Noisy(View):
 
 
 class SubGraphs(View):
-    """One hashed sub-graph per copy, of a random group; ``renumber`` first numbers nodes at random. Validation sees every one.
-
-    Of several feature groups, a random one is shown.
-    """
+    """One hashed sub-graph per copy, of a random group, with the features of a random feature group; validation sees all."""
 
     def __init__(self, groups: int | EdgeGroups, *, renumber: bool = False, feature_groups: int = 1) -> None:
         self.groups = groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups)
         self.feature_groups = checked_count(feature_groups, "feature_groups", 1, "for instance 3")
         self.renumber = bool(renumber)
-        self._group_of = torch.zeros(0, 0, dtype=torch.int32)
 
     def show(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Shown:
         size, n = batch.mask.shape
@@ -254,13 +250,9 @@ class SubGraphs(View):
         return {"groups": self.groups.count, "hash_key": self.groups.key, "renumber": self.renumber} | crossed
 
     def _groups_of_pairs(self, num_nodes: int) -> Tensor:
-        """The group of every node pair, symmetric ``[n, n]``; it does not depend on the graph."""
-        if len(self._group_of) < num_nodes:
-            u, v = np.triu_indices(num_nodes, 1)
-            groups = torch.from_numpy(self.groups.of_pairs(np.stack([u, v], axis=1))).to(torch.int32)
-            self._group_of = torch.zeros(num_nodes, num_nodes, dtype=torch.int32)
-            self._group_of[u, v] = self._group_of[v, u] = groups
-        return self._group_of[:num_nodes, :num_nodes]
+        """The group of every node pair, symmetric ``[n, n]``; what the diagonal holds means nothing."""
+        pairs = np.indices((num_nodes, num_nodes)).reshape(2, -1).T
+        return torch.from_numpy(self.groups.of_pairs(pairs)).to(torch.int32).view(num_nodes, num_nodes)
 
 
 def _random_groups(purpose: str, count: int, copies: int, size: int, draws: Draws) -> Tensor:

@@ -83,7 +83,7 @@ class CertifiedTraining(Task):
                 self.not_shown[judges] = True
         depth = 1 if self.pairwise else self.flips
         self.views = ReachedViews(members, labels, self.features, model, depth, odds)
-        if lesson.validation is not None and self.held_out is not None:
+        if lesson.validation is not None:
             odds = model.odds.of(self._statistics(lesson.validation)) if self.featured else None
             self.other_views = ReachedViews(lesson.validation, self.held_out.labels, self.features, model, depth, odds)
         self.steps = chosen.epochs * -(-len(members) // chosen.batch_size)
@@ -234,8 +234,6 @@ def _between(done: float, start: float, end: float) -> float:
 def _checked(model: Any, budget: Any) -> tuple[tuple[int, int], int]:
     """Additions and removals of a local network's budget, and flips; a single number stands for either kind."""
     if not isinstance(model, Local):
-        raise InputError(
-            f"budget is for local networks; got {type(model).__name__} (train a flipproof.models.Local, or leave it out)"
-        )
+        raise InputError(f"budget is for local networks; got {type(model).__name__} (take a flipproof.models.Local)")
     most = checked_budget(budget)
     return most, sum(most) if isinstance(budget, Sequence) else most[0]

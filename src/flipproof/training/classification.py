@@ -1,13 +1,9 @@
-"""The usual task: a network that classifies whole graphs, seen through a view.
-
-Node features are computed after the view has changed the edges, exactly as under the defence that will ask the network.
-"""
+"""The usual task: a network that classifies whole graphs, whose features are computed after a view has changed the edges."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import dense_to_sparse
 
-from flipproof.checks import check_classes, checked_count
+from flipproof.checks import checked_count
 from flipproof.classifiers import torch_module
-from flipproof.classifiers.features import NodeFeatures, as_features, edge_free
+from flipproof.classifiers.features import as_features, edge_free
 from flipproof.errors import InputError
-from flipproof.graphs import Graph
 from flipproof.noise import FeatureNoise, keyed_draws
 from flipproof.training.batches import Draws, Padded, Shown, View
 from flipproof.training.loop import Lesson, Outcome, Task
@@ -50,12 +45,6 @@ LOSSES = {"samples": _samples, "majority": _majority, "attacked": _samples, "att
 ATTACKED = ("attacked", "attacked-votes")  # the graph is first flipped where this hurts its averaged answer most
 
 
-def averaged_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """The loss of the answer averaged over the copies of each graph, ``[B]``, for logits ``[copies, B, C]``."""
-    averaged = logits.softmax(dim=2).mean(dim=0)
-    return -averaged.gather(1, labels[:, None])[:, 0].clamp_min(_SMALLEST_SHARE).log()
-
-
 def variants(adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | None, flips: int) -> Iterator[Tensor]:
     """Variants of the matrices ``[K, n, n]`` with ``flips`` pairs flipped, as far as there is room, one after the other: along
     the gradient of the loss, or without one random pairs, by turns edges only and any (random pairs are hardly ever edges)."""
@@ -67,38 +56,6 @@ def variants(adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | Non
             steepest = flip_highest(adjacency, rises(slopes, adjacency), room, flips)
             room = room & (steepest == adjacency)
             yield steepest
-
-
-@dataclass(frozen=True, eq=False)
-class Attack:
-    """An attack on graphs ``[B, n, n]`` themselves, with a number of flips for each ``[B]``, under noise ``[copies, B, n, n]``
-    that stays: a flipped pair is flipped in every noisy copy."""
-
-    graphs: Tensor
-    noise: Tensor
-    room: Tensor
-    counts: Tensor
-
-    @classmethod
-    def drawn(cls, batch: Padded, copies: Tensor, draws: Draws, most: int) -> Attack:
-        """With random numbers of flips from 0 to ``most``, for noisy copies ``[copies * B, n, n]``."""
-        graphs = batch.adjacency
-        noise = (copies.view(-1, *graphs.shape) - graphs).abs()
-        counts = (draws("attack", (len(graphs),)).astype("int64") * (most + 1)) >> 32
-        return cls(graphs, noise, batch.free(), torch.from_numpy(counts))
-
-    def noisy(self, graphs: Tensor) -> Tensor:
-        """Their copies, ``[..., copies * B, n, n]``; differentiable by the graphs ``[..., B, n, n]``."""
-        graphs = graphs.unsqueeze(-4)
-        return (graphs + self.noise - 2 * graphs * self.noise).flatten(-4, -3)
-
-    def along(self, scores: Tensor) -> Tensor:
-        """The copies of the graphs whose pairs of the highest scores ``[..., B, n, n]`` are flipped."""
-        flipped = self.graphs.expand_as(scores)
-        for count in range(1, int(self.counts.max()) + 1):
-            chosen = (self.counts >= count).view(-1, 1, 1)
-            flipped = torch.where(chosen, flip_highest(self.graphs, scores, self.room, count), flipped)
-        return self.noisy(flipped)
 
 
 def rises(slopes: Tensor, adjacency: Tensor) -> Tensor:
@@ -135,8 +92,15 @@ class GraphClassification(Task):
             )
         own = any(graph.node_features is not None for graph in lesson.graphs)  # the default is that of the defences
         super().__init__(lesson, as_features(lesson.features or ("own" if own else "degree")))
-        every = [*lesson.graphs, *(lesson.validation or ())]
-        _refuse_features(getattr(view, "feature_noise", None), self.features, every)
+        noise: FeatureNoise | None = getattr(view, "feature_noise", None)
+        if noise is not None:
+            if not self.features.reads_own:
+                raise InputError(
+                    "feature_noise changes the graphs' own node features, which the model does not see; got "
+                    f"features={self.features.spec!r} (pass features='own', or leave feature_noise out)"
+                )
+            for graph in [*lesson.graphs, *(lesson.validation or ())]:
+                noise.check(graph.node_features)
         if getattr(model, "edge_blind", False):
             edge_free(self.features, "an edge-blind model")
         self.convention = torch_module.convention_of(model)
@@ -144,7 +108,11 @@ class GraphClassification(Task):
         # a loss that is a mean over graphs is that of the pieces together; batch statistics and class weights see pieces
         statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
         self._by_size = not statistics and not chosen.class_weights
-        self.class_weight = _balanced(self.graphs.labels).to(self.device) if chosen.class_weights else None
+        self.class_weight = None
+        if chosen.class_weights:  # every class that occurs counts alike
+            counts = torch.bincount(self.graphs.labels).to(torch.float32)
+            weights = len(self.graphs) / ((counts > 0).sum() * counts.clamp_min(1))
+            self.class_weight = torch.where(counts > 0, weights, 0).to(self.device)
         self.entries = chosen.copies * min(chosen.batch_size, len(self.graphs)) * int(self.graphs.sizes.max()) ** 2
         against = {"flips": self.flips} if self.flips else {}
         self.settings = {"noise": None, "groups": None, "renumber": False} | view.description() | against
@@ -157,7 +125,6 @@ class GraphClassification(Task):
     def validation(self) -> Iterator[Outcome]:
         copies = self.view.validation_copies(self.chosen.copies)
         together = max(1, max(_VALIDATION_BATCH, self.chosen.batch_size) // copies)
-        assert self.held_out is not None
         members = torch.split(torch.arange(len(self.held_out)), together)
         for index, part in enumerate(part for piece in members for part in self.held_out.cut(piece, copies)):
             batch, draws = self.held_out.padded(part), self.draws("validation", index)
@@ -179,18 +146,34 @@ class GraphClassification(Task):
     def _attacked(self, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
         """The noisy copies of each graph after a random number of flips of the graph itself, those along which the loss of the
         averaged answer rises most; without slopes, the worst of random sets."""
-        labels, shape = batch.labels.to(self.device), tuple(batch.adjacency.shape)
-        attack = Attack.drawn(batch, adjacency, draws, self.flips)
+        labels, graphs, room = batch.labels.to(self.device), batch.adjacency, batch.free()
+        noise = (adjacency.view(-1, *graphs.shape) - graphs).abs()  # a flipped pair is flipped in every noisy copy
+        counts = torch.from_numpy((draws("attack", (len(graphs),)).astype("int64") * (self.flips + 1)) >> 32)
 
-        def loss(matrices: Tensor) -> Tensor:
-            return averaged_loss(self._logits(batch, matrices), labels)
+        def noisy(matrices: Tensor) -> Tensor:
+            """Their copies, ``[..., copies * B, n, n]``, for matrices ``[..., B, n, n]``."""
+            matrices = matrices.unsqueeze(-4)
+            return (matrices + noise - 2 * matrices * noise).flatten(-4, -3)
+
+        def loss(copies: Tensor) -> Tensor:
+            """That of the answer averaged over the copies of each graph, ``[B]``."""
+            averaged = self._logits(batch, copies).softmax(dim=2).mean(dim=0)
+            return -averaged.gather(1, labels[:, None])[:, 0].clamp_min(_SMALLEST_SHARE).log()
+
+        def along(scores: Tensor) -> Tensor:
+            """The copies of the graphs whose pairs of the highest scores ``[B, n, n]`` are flipped."""
+            flipped = graphs
+            for count in range(1, int(counts.max()) + 1):
+                chosen = (counts >= count).view(-1, 1, 1)
+                flipped = torch.where(chosen, flip_highest(graphs, scores, room, count), flipped)
+            return noisy(flipped)
 
         with _in_evaluation(self.model):
-            unattacked, slopes = self._slopes(lambda graphs: loss(attack.noisy(graphs)), batch.adjacency)
+            unattacked, slopes = self._slopes(lambda matrices: loss(noisy(matrices)), graphs)
             if slopes is not None:
-                return attack.along(rises(slopes, batch.adjacency))
-            scores = (draws(f"attack {number}", shape).astype("float64") for number in range(VARIANTS))
-            sets = (attack.along(torch.from_numpy(part)) for part in scores)
+                return along(rises(slopes, graphs))
+            scores = (draws(f"attack {number}", tuple(graphs.shape)).astype("float64") for number in range(VARIANTS))
+            sets = (along(torch.from_numpy(part)) for part in scores)
             return _worst_of(sets, loss, adjacency, torch.full_like(unattacked, -torch.inf))
 
     def _slopes(self, losses: Callable[[Tensor], Tensor], matrices: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -228,13 +211,7 @@ class GraphClassification(Task):
         x = x.to(torch.float32) if x.is_floating_point() else x
         logits = self._answer(*(part.to(self.device) for part in (x, adjacency, mask)))
         logits = torch_module.logit_per_class(logits, len(mask), max(2, self.highest_label + 1))
-        if logits.ndim != 2 or len(logits) != len(mask):
-            raise InputError(
-                f"the model must return logits [{len(mask)}, num_classes]; got shape {tuple(logits.shape)} "
-                "(one row per graph)"
-            )
-        check_classes(logits.shape[1], self.highest_label)
-        return logits.view(copies, len(batch.labels), -1)
+        return self.checked(logits, len(mask)).view(copies, len(batch.labels), -1)
 
     def _answer(self, x: Tensor, adjacency: Tensor, mask: Tensor) -> Any:
         """The logits of a padded batch; for PyG's conventions, of the nodes that exist and edges in canonical order."""
@@ -245,19 +222,6 @@ class GraphClassification(Task):
         if self.convention == "data":
             return self.model(torch_module.data_batch(x, edge_index, batch))
         return self.model(x, edge_index, batch)
-
-
-def _refuse_features(noise: FeatureNoise | None, features: NodeFeatures, graphs: Sequence[Graph]) -> None:
-    """Refuse graphs whose features the noise does not suit, and features that it does not reach."""
-    if noise is None:
-        return
-    if not features.reads_own:
-        raise InputError(
-            f"feature_noise changes the graphs' own node features, which the model does not see; got features={features.spec!r} "
-            '(pass features="own", or leave feature_noise out)'
-        )
-    for graph in graphs:
-        noise.check(graph.node_features)
 
 
 @torch.no_grad()
@@ -279,9 +243,3 @@ def _in_evaluation(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
-
-
-def _balanced(labels: Tensor) -> Tensor:
-    """Weights under which every class that occurs counts alike."""
-    counts = torch.bincount(labels).to(torch.float32)
-    return torch.where(counts > 0, len(labels) / ((counts > 0).sum() * counts.clamp_min(1)), 0)

@@ -58,9 +58,7 @@ class EdgeFlip(BaseTransform):  # type: ignore[misc]
         if isinstance(data, Batch):
             return Batch.from_data_list([self(part) for part in data.to_data_list()])
         if not hasattr(data, "edge_index"):
-            raise InputError(
-                f"EdgeFlip takes a PyG Data; got {type(data).__name__} (noise.sample(graph) takes other graphs)"
-            )
+            raise InputError(f"EdgeFlip takes a PyG Data; got {type(data).__name__} (for others: noise.sample(graph))")
         if self.edge_features == "drop":
             for field in pyg_edge_fields(data):
                 del data[field]

@@ -1,7 +1,6 @@
-"""The loop: optimiser, schedule, averaged weights, checkpoints and history of a training, and the numbers that steer it.
+"""The loop: optimiser, schedule, averaged weights, checkpoints and history of a training of a :class:`Task`.
 
-What is learnt from the graphs is a :class:`Task`. All its randomness is a pure function of the seed and of the epoch or step: a
-training that resumes has nothing to restore but dropout.
+All randomness is a pure function of the seed and of the epoch or step: a resumed training has nothing to restore but dropout.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from flipproof.checks import checked_count, checked_seed
+from flipproof.checks import check_classes, checked_count, checked_seed
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.datasets.dataset import fingerprint
 from flipproof.errors import InputError
@@ -138,9 +137,7 @@ class Lesson:
         """From the arguments of a training, by name."""
         model, validation, chosen = values["model"], values["validation"], Hyperparameters.of(values, **defaults)
         if not isinstance(model, nn.Module):
-            raise InputError(
-                f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
-            )
+            raise InputError(f"model must be a torch module; got {type(model).__name__} (others train themselves)")
         held_out = None if validation is None else as_graphs(validation)
         return cls(model, as_graphs(values["graphs"]), held_out, values["features"], chosen)
 
@@ -156,14 +153,18 @@ class Outcome(NamedTuple):
 class Task(ABC):
     """A way of training: the labelled graphs that are learnt from, its members, and their losses."""
 
+    what = "graph"  # that has a label
     entries = 0  # numbers in the largest batch: whether several threads are worth having
     model: Any
+    sizes: Tensor  # of the members: what may share a batch
+    held_out: Any  # members to choose the epoch by, or None
     settings: dict[str, Any]  # how members are viewed, as plain JSON: stored with the model
 
     def __init__(self, lesson: Lesson, features: NodeFeatures) -> None:
         self.lesson, self.model, self.features, self.chosen = lesson, lesson.model, features, lesson.chosen
         self.graphs = LabelledGraphs(lesson.graphs, "graphs")
         self.held_out = None if lesson.validation is None else LabelledGraphs(lesson.validation, "validation")
+        self.sizes = self.graphs.sizes
         self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -180,16 +181,23 @@ class Task(ABC):
     def validation(self) -> Iterator[Outcome]:
         """On the validation graphs, in the same guise in every epoch."""
 
+    def checked(self, logits: Any, rows: int) -> Tensor:
+        """The logits, if they are a matrix with so many rows and a column for every class."""
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != rows:
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise InputError(
+                f"the model must return logits [{rows}, num_classes], one row per {self.what}; got {shape}"
+            )
+        check_classes(logits.shape[1], self.highest_label)
+        return logits
+
     def finish(self) -> None:
         """Make the model, which has the weights to keep, ready for use."""
         self.model.eval()
 
 
 def fit(
-    task: Task,
-    *,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool | Callable[[int, int], None] = False,
+    task: Task, *, checkpoint: str | os.PathLike[str] | None = None, progress: bool | Callable[[int, int], None] = False
 ) -> TrainingResult:
     """Train the model of a task; see :func:`flipproof.train` for what the arguments mean."""
     model, chosen = task.model, task.chosen
@@ -257,8 +265,8 @@ class _State:
     def run_epoch(self) -> None:
         """One pass over the members, and a look at the validation members."""
         self.model.train()
-        chosen, sizes = self.chosen, self.task.graphs.sizes
-        batches = shuffled(sizes, chosen.batch_size, seed=chosen.seed, epoch=len(self.history))
+        chosen = self.chosen
+        batches = shuffled(self.task.sizes, chosen.batch_size, seed=chosen.seed, epoch=len(self.history))
         shares = _mean([part for members in batches for part in self.run_step(members)])
         if not math.isfinite(shares[0]):
             raise InputError(
@@ -278,7 +286,7 @@ class _State:
         self.history.append(shares)
 
     def run_step(self, members: Tensor) -> list[Outcome]:
-        self.optimizer.param_groups[0]["lr"] = self.chosen.rate(self.step, len(self.task.graphs))
+        self.optimizer.param_groups[0]["lr"] = self.chosen.rate(self.step, len(self.task.sizes))
         self.optimizer.zero_grad(set_to_none=True)
         parts = []
         for part in self.task.losses(members, self.step):

@@ -6,13 +6,12 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flipproof.checks import check_classes
 from flipproof.classifiers.features import as_features
 from flipproof.datasets.node_task import NodeSplit, NodeTask, split_nodes
 from flipproof.errors import InputError
@@ -20,35 +19,25 @@ from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise, FeatureNoise, SampleStream
 from flipproof.noise.law import key_of
 from flipproof.training.batches import digest
-from flipproof.training.loop import Hyperparameters, Outcome, Task, TrainingResult, fit
+from flipproof.training.loop import Lesson, Outcome, Task, TrainingResult, fit
 
-_STILL = EdgeNoise(add=0, remove=0)
 _VALIDATION_COPIES = 4
-
-
-class _OneGraph(NamedTuple):
-    """What the loop asks of its members: a graph is one step."""
-
-    sizes: Tensor
-
-    def __len__(self) -> int:
-        return 1
 
 
 class NodeClassification(Task):
     """Training a network on the labelled nodes of one graph."""
 
+    what = "node"
+
     def __init__(
         self,
-        model: nn.Module,
+        lesson: Lesson,
         task: NodeTask,
         split: NodeSplit,
-        *,
         noise: EdgeNoise | None,
         feature_noise: FeatureNoise | None,
-        features: Any,
-        chosen: Hyperparameters,
     ) -> None:
+        model, features = lesson.model, lesson.features
         parameters = inspect.signature(model.forward).parameters
         if "edge_index" not in list(parameters)[1:2]:
             raise InputError(
@@ -56,12 +45,14 @@ class NodeClassification(Task):
                 f"{type(model).__name__} takes ({', '.join(parameters)}) (train trains a model for graphs)"
             )
         own = task.graph.node_features is not None
-        self.model, self.chosen, self.features = model, chosen, as_features(features or ("own" if own else "degree"))
+        self.model, self.chosen = model, lesson.chosen
+        self.features = as_features(features or ("own" if own else "degree"))
         self.task, self.split, self._with_batch = task, split, "batch" in parameters
-        self.graphs: Any = _OneGraph(torch.tensor([task.graph.num_nodes]))
-        self.held_out: Any = self.graphs if len(split.validation) else None
-        self.noise, self.feature_noise = noise or _STILL, feature_noise
+        self.sizes = torch.tensor([task.graph.num_nodes])  # a graph is one step
+        self.held_out = split.validation if len(split.validation) else None
+        self.noise, self.feature_noise = noise or EdgeNoise(add=0, remove=0), feature_noise
         self.labels = torch.from_numpy(task.labels.copy())
+        self.highest_label = int(self.labels.max())
         self._own = torch.from_numpy(np.asarray(task.graph.node_features, dtype=np.float32).copy()) if own else None
         # our own network adds up rows of weights where the features are binary
         binary = self._own is not None and bool(((self._own == 0) | (self._own == 1)).all())
@@ -97,19 +88,17 @@ class NodeClassification(Task):
 
     def _outcome(self, purpose: str, index: int, nodes: Any) -> tuple[Tensor, float]:
         """Loss and share of right answers on these nodes of one noisy copy."""
-        logits, chosen = self._logits(purpose, index), torch.from_numpy(nodes)
+        logits = self.checked(self._logits(purpose, index), len(self.labels))
+        chosen = torch.from_numpy(nodes)
         labels = self.labels[chosen].to(logits.device)
         right = (logits[chosen].argmax(dim=1) == labels).float().mean()
         return nn.functional.cross_entropy(logits[chosen], labels), float(right)
 
-    def _logits(self, purpose: str, index: int) -> Tensor:
+    def _logits(self, purpose: str, index: int) -> Any:
         nodes, own = self.task.graph.num_nodes, self._own
         edge_index, ones = self._seen[index] if purpose == "validation" else self._copy(purpose, index)
         if self._sums_rows:
-            model: Any = self.model
-            return self._checked(
-                model.after_first(model.first_of(self._ones if ones is None else ones, nodes), edge_index)
-            )
+            return self.model.after_first(self.model.first_of(self._ones if ones is None else ones, nodes), edge_index)
         if ones is not None:
             assert own is not None
             own = torch.zeros(own.numel()).index_fill_(0, torch.from_numpy(ones), 1).view_as(own)
@@ -117,7 +106,7 @@ class NodeClassification(Task):
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
         x = self.features.sparse(edge_index, batch, own).to(device)
         x, edge_index, batch = (x.float() if x.is_floating_point() else x), edge_index.to(device), batch.to(device)
-        return self._checked(self.model(x, edge_index, batch=batch) if self._with_batch else self.model(x, edge_index))
+        return self.model(x, edge_index, batch=batch) if self._with_batch else self.model(x, edge_index)
 
     def _copy(self, purpose: str, index: int) -> tuple[Tensor, IntArray | None]:
         """The edges of a noisy copy, and the cells of its features that are 1, if those are under noise."""
@@ -129,14 +118,6 @@ class NodeClassification(Task):
     def _seen(self) -> list[tuple[Tensor, IntArray | None]]:
         """The copies that every epoch is judged on."""
         return [self._copy("validation", index) for index in range(_VALIDATION_COPIES)]
-
-    def _checked(self, logits: Any) -> Tensor:
-        nodes = self.task.graph.num_nodes
-        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != nodes:
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise InputError(f"the model must return logits [{nodes}, num_classes], a row per node; got {shape}")
-        check_classes(logits.shape[1], int(self.labels.max()))
-        return logits
 
 
 def train_nodes(
@@ -158,8 +139,6 @@ def train_nodes(
 ) -> TrainingResult:
     """Train a model that classifies nodes in place with AdamW, under fresh noise in every epoch; then it is in evaluation mode.
 
-    Repeatable, as :func:`flipproof.train`.
-
     Args:
         model: A torch module ``forward(x, edge_index)`` or ``forward(x, edge_index, batch)`` with a row of logits per node.
         task: The graph and its nodes' classes.
@@ -169,20 +148,12 @@ def train_nodes(
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graph.
         epochs: Steps; each sees the whole graph.
         learning_rate: The highest rate.
-        weight_decay: Weight decay of AdamW.
         copies: Noisy copies per step.
-        average: Decay of a moving average of the weights, which becomes the model; 0 for none.
-        seed: Seed of the noise and of dropout.
-        checkpoint: A file from which the same call continues after a stop or a kill, to the same weights.
-        progress: ``True`` shows progress on stderr; a function is called with the number of epochs done and their total.
+        weight_decay, average, seed, checkpoint, progress: As for :func:`flipproof.train`, which is as repeatable.
     """
     if not isinstance(task, NodeTask):
         raise InputError(f"task must be a NodeTask; got {type(task).__name__} (datasets.citation reads one)")
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model must be a torch module; got {type(model).__name__}")
-    chosen = Hyperparameters.of(locals())
+    lesson = Lesson.of({**locals(), "graphs": [task.graph], "validation": None})
     parts = split_nodes(task) if split is None else split
-    learnt = NodeClassification(
-        model, task, parts, noise=noise, feature_noise=feature_noise, features=features, chosen=chosen
-    )
+    learnt = NodeClassification(lesson, task, parts, noise, feature_noise)
     return fit(learnt, checkpoint=checkpoint, progress=progress)

@@ -1,7 +1,6 @@
 """The views of many graphs and all that attacks reach from them, and what the worst attack on a batch takes from its leads.
 
-The maximum over attacks is found without gradients, over all views that attacks reach, and only the votes that it is made of are
-computed again with them. That costs hardly more than the network itself.
+The worst attack is found without gradients; only the votes that it is made of are computed again with them.
 """
 
 from __future__ import annotations

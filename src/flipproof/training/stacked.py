@@ -40,9 +40,7 @@ def train_stack(
     plain JSON, to be stored with the networks."""
     chosen = Hyperparameters(**{"average": 0.99, "seed": seed, **hyperparameters})
     if any(network.config != networks[0].config for network in networks):
-        raise InputError(
-            "networks must be built alike to be trained together; got other shapes (train them one by one)"
-        )
+        raise InputError("networks trained together must be built alike; got other shapes (train them one by one)")
     view, members = View() if noise is None else Noisy(noise), as_graphs(graphs)
     flips = flips if chosen.objective in ATTACKED else 0
     tasks = [
@@ -80,15 +78,15 @@ def _copy(weights: Sequence[Tensor], networks: Sequence[list[Tensor]]) -> None:
         torch._foreach_copy_(own, [weight[place] for weight in weights])
 
 
-def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any], *, features: Any = "degree") -> None:
-    """Scale the first layer of a fresh network as if its inputs had mean 0 and variance 1 on these graphs."""
+def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any]) -> None:
+    """Scale the first layer of a fresh network as if its inputs, from degrees, had mean 0 and variance 1 on these graphs."""
     parts = LabelledGraphs(graphs, "graphs")
     batch = parts.padded(torch.arange(len(parts)))
     first = next(part for part in network.modules() if isinstance(part, nn.Linear))
     inputs: list[Tensor] = []
     hook = first.register_forward_pre_hook(lambda _, values: inputs.append(values[0][batch.mask]))
     with torch.no_grad():
-        x = as_features(features).dense(batch.adjacency, batch.mask, None).to(torch.float32)
+        x = as_features("degree").dense(batch.adjacency, batch.mask, None).to(torch.float32)
         network(x, batch.adjacency, batch.mask)
         hook.remove()
         first.weight.div_(inputs[0].std(dim=0).clamp_min(1e-6))

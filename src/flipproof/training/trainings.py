@@ -18,8 +18,6 @@ from flipproof.training.certified import CertifiedTraining, learn_counts, recipe
 from flipproof.training.classification import ATTACKED, GraphClassification
 from flipproof.training.loop import Lesson, TrainingResult, fit
 
-_STILL = EdgeNoise(add=0, remove=0)
-
 
 def train(
     model: nn.Module,
@@ -98,7 +96,8 @@ def train(
         )
     if objective in ATTACKED:
         flips = 2 if flips is None else checked_count(flips, "flips", 1, "for instance 2")
-    view = View() if noise is None and feature_noise is None else Noisy(noise or _STILL, feature_noise)
+    still = noise is None and feature_noise is None
+    view = View() if still else Noisy(noise or EdgeNoise(add=0, remove=0), feature_noise)
     task = GraphClassification(Lesson.of(values), view, flips or 0)
     return fit(task, checkpoint=checkpoint, progress=progress)
 
@@ -155,7 +154,5 @@ def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> Trai
         del chosen["objective"]
     known = inspect.signature(training).parameters.keys()
     for name in sorted(chosen.keys() - known):
-        raise InputError(
-            f"{name} has no part in {training.__name__}; got {chosen[name]!r} (leave it out, or train for another defence)"
-        )
+        raise InputError(f"{name} has no part in {training.__name__}; got {chosen[name]!r} (leave it out)")
     return training(model, graphs, **chosen)

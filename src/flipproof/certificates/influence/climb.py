@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -87,8 +87,7 @@ def from_votes(votes: Votes, *, alpha: float) -> Certificate:
     tests = _Tests(flip_counts, noise, graph.slot_states, top, alpha)
     radius, grid = -1, np.zeros((0, 0), dtype=np.bool_)
     if named:
-        search = _symmetric_search if noise.symmetric else _search
-        radius, grid = search(tests, graph.max_adds, graph.max_removes)
+        radius, grid = _search(tests, graph.max_adds, graph.max_removes)
     p_lower, p_upper = tests.shares(tests.split(0, max(radius, 1)))
     return replace(
         share_alone,
@@ -116,32 +115,29 @@ class _Tests:
         ranked = np.argsort(-self.counts.votes, kind="stable").tolist()
         self.rivals = [label for label in ranked if label != self.top]
         self.samples = int(self.counts.votes.sum())
-        self._shares: dict[AlphaSplit, tuple[float, float]] = {}
+        self.shares = cache(self._shares)  # most sizes have the same split
 
     def split(self, adds: int, removes: int) -> AlphaSplit:
         sizes = {"samples": self.samples, "order": self.counts.order, "num_classes": len(self.rivals) + 1}
         return default_split(self.noise, self.states, adds, removes, alpha=self.alpha, **sizes)
 
-    def shares(self, split: AlphaSplit) -> tuple[float, float]:
+    def _shares(self, split: AlphaSplit) -> tuple[float, float]:
         """Lower bound on the top class's share, upper bound on any rival's."""
-        if split not in self._shares:
-            counts = self.counts.votes
-            p_lower = float(lower_bound(counts[self.top], self.samples, failure_prob=split.top * self.alpha))
-            p_upper = float(np.nextafter(1 - p_lower, 2.0))
-            if len(self.rivals) > 1 and split.rivals > 0:
-                most = counts[self.rivals].max()
-                p_upper = min(p_upper, float(upper_bound(most, self.samples, failure_prob=split.rivals * self.alpha)))
-            self._shares[split] = p_lower, p_upper
-        return self._shares[split]
+        counts = self.counts.votes
+        p_lower = float(lower_bound(counts[self.top], self.samples, failure_prob=split.top * self.alpha))
+        p_upper = float(np.nextafter(1 - p_lower, 2.0))
+        if split.rivals > 0:
+            most = counts[self.rivals].max()
+            p_upper = min(p_upper, float(upper_bound(most, self.samples, failure_prob=split.rivals * self.alpha)))
+        return p_lower, p_upper
 
     def passes(self, adds: int, removes: int) -> bool:
         """Whether no attack of exactly this size can change the label; errs with the split's shares of alpha at most."""
         split = self.split(adds, removes)
-        return self.by_share(adds, removes, split) or self.by_lead(adds, removes, split.lead)
+        return self.by_share(adds, removes, *self.shares(split)) or self.by_lead(adds, removes, split.lead)
 
-    def by_share(self, adds: int, removes: int, split: AlphaSplit) -> bool:
+    def by_share(self, adds: int, removes: int, p_lower: float, p_upper: float) -> bool:
         """Whether the vote share alone withstands attacks of this size."""
-        p_lower, p_upper = self.shares(split)
         rival = np.nextafter(1 - p_upper, 0.0)
         after = np.asarray(by_votes.worst_case([p_lower, rival], self.noise, adds, removes))
         return bool(after.sum() > 1 + 2.0**-50)
@@ -151,16 +147,12 @@ class _Tests:
         attack = Attack.of(self.noise, self.states, adds=adds, removes=removes)
         slack = by_votes.slack(self.noise, adds, removes)
         tests = _lead_tests(attack, slack, self.counts.order, samples=self.samples, level=part * self.alpha)
-        # rivals together, which is harder, then by themselves
-        waiting = [self.rivals] if tests else []
-        while waiting:
-            rivals = waiting.pop()
-            if any(self._leads(test, attack, rivals) for test in tests):
-                continue
-            if len(rivals) == 1:
+        rivals = self.rivals
+        while not any(self._leads(test, attack, rivals) for test in tests):  # rivals together, which is harder
+            if len(rivals) == 1 or not any(self._leads(test, attack, rivals[:1]) for test in tests):
                 return False
-            waiting += [rivals[1:], rivals[:1]]
-        return bool(tests)
+            rivals = rivals[1:]
+        return True
 
     def _leads(self, test: LeadTest | SignTest, attack: Attack, rivals: list[int]) -> bool:
         """Whether the test passes for every attacked set and for these rivals together."""
@@ -178,42 +170,33 @@ class _Tests:
         return all_above(counts.weights(test, attack, self.top, rivals), test.threshold, effort=effort)
 
 
-def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
-    """Go up and stop at the first size that fails: one fixed size is the first that must, so every test has all of alpha."""
-    radius = 0
-    while radius < max_adds + max_removes and tests.passes(0, radius + 1):
-        radius += 1
-    return radius, up_to(radius, max_adds, max_removes)
-
-
 def _search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
-    """Radius and grid for unequal probabilities."""
+    """Go up and stop at the first size that fails: one fixed size is the first that must, so every test has all of alpha."""
+    radius, symmetric = 0, tests.noise.symmetric
+    while radius < max_adds + max_removes:
+        flips = radius + 1
+        parts_added = range(1) if symmetric else range(max(0, flips - max_removes), min(flips, max_adds) + 1)
+        if not all(tests.passes(adds, flips - adds) for adds in parts_added):
+            break
+        radius = flips
+    if symmetric:
+        return radius, up_to(radius, max_adds, max_removes)
     rows, columns = min(max_adds, GRID_LIMIT - 1) + 1, min(max_removes, GRID_LIMIT - 1) + 1
     # for the grid beyond the radius: its share levels are no larger than any size's
     rivals = _SHARE * _RIVALS if len(tests.rivals) > 1 else 0.0
-    split = AlphaSplit(top=_SHARE - rivals, rivals=rivals, lead=_ROWS)
+    shares = tests.shares(AlphaSplit(top=_SHARE - rivals, rivals=rivals, lead=_ROWS))
     parts = 1 / np.arange(1, rows + 1) ** 2
-    parts *= split.lead * (1 - 2.0**-40) / parts.sum()
-    radius = 0
-    while radius < max_adds + max_removes:
-        flips = radius + 1
-        cells = [(adds, flips - adds) for adds in range(max(0, flips - max_removes), min(flips, max_adds) + 1)]
-        if not all(tests.passes(*cell) for cell in cells):
-            break
-        radius = flips
+    parts *= _ROWS * (1 - 2.0**-40) / parts.sum()
     grid = np.zeros((rows, columns), dtype=np.bool_)
     for adds in range(rows):
         for removes in range(columns):
-            smaller = (adds == 0 or grid[adds - 1, removes]) and (removes == 0 or grid[adds, removes - 1])
-            if not smaller:
+            if (adds and not grid[adds - 1, removes]) or (removes and not grid[adds, removes - 1]):
                 break
             grid[adds, removes] = (
                 adds + removes <= radius
-                or tests.by_share(adds, removes, split)
+                or tests.by_share(adds, removes, *shares)
                 or tests.by_lead(adds, removes, float(parts[adds]))
             )
-        if not grid[adds, 0]:
-            break
     return radius, grid
 
 
@@ -252,9 +235,7 @@ def _unanimous(samples: int, level: float) -> float:
     return float(lower_bound(samples, samples, failure_prob=level))
 
 
-def _lead_tests(
-    attack: Attack, slack: float, order: int, *, samples: int, level: float
-) -> list[LeadTest] | list[SignTest]:
+def _lead_tests(attack: Attack, slack: float, order: int, *, samples: int, level: float) -> list[LeadTest | SignTest]:
     """The tests of the lead, of which one must pass: they err with probability ``level`` at most together."""
     if not attack.exists or level <= 0 or _unanimous(samples, level) <= 1 - slack:
         return []  # even unanimous votes are too few

@@ -124,11 +124,8 @@ class Cells:
             x = np.multiply.outer(x, _binomial(group.count, group.flip))
             y = np.multiply.outer(y, _binomial(group.count, group.moved))
         counts = np.indices(x.shape).reshape(len(groups), -1).T.tolist()
-        kinds = (
-            kind
-            for kind in np.ndindex(*(degree + 1,) * len(groups))
-            if sum(kind) <= degree and all(k <= group.count for k, group in zip(kind, groups, strict=True))
-        )
+        most = (min(degree, group.count) for group in groups)
+        kinds = (kind for kind in np.ndindex(*(count + 1 for count in most)) if sum(kind) <= degree)
         ordered = tuple(sorted(kinds, key=lambda kind: (sum(kind), kind)))
         features = [[float(math.prod(map(math.comb, cell, kind))) for cell in counts] for kind in ordered]
         return cls(x.ravel(), y.ravel(), ordered, np.array(features))

@@ -70,29 +70,22 @@ class FlipCounts:
     def _words_of(self, labels: frozenset[int]) -> Iterator[Words]:
         """A bit per sample with a vote for one of the classes, of every slot; for few slots those of other samples are 0."""
         if self.slots is None:
-            yield from (_by_slot(flips[self._are(votes, labels)]) for flips, votes in self.flips())
+            yield from (_by_slot(flips[np.isin(votes, list(labels))]) for flips, votes in self.flips())
         else:
             for words, (_, votes) in zip(self.words, self.flips(), strict=True):
-                yield words[self.slots] & _as_words(self._are(votes, labels))
+                yield words[self.slots] & _as_words(np.isin(votes, list(labels)))
 
     def most_harmful(self, attack: Attack, top: int) -> tuple[FlipCounts, Attack]:
         """The counts of a few slots of the attack, where the top class does worst, and the attack on these alone."""
         ranked = np.argsort(self._shares(top)[attack.slots], kind="stable")
-        few = [
-            ranked[attack.members[ranked] == group][: _FEW // len(attack.groups)] for group in range(len(attack.groups))
-        ]
+        groups = range(len(attack.groups))
+        few = [ranked[attack.members[ranked] == group][: _FEW // len(groups)] for group in groups]
         slots = attack.slots[np.concatenate(few)]
         key = ("few", slots.tobytes())
         if key not in self._known:
             self._known[key] = replace(self, singles=self.singles[:, slots], slots=slots)
-        groups = tuple(replace(group, size=len(part)) for group, part in zip(attack.groups, few, strict=True))
-        return self._known[key], replace(attack, groups=groups, slots=np.arange(len(slots)))
-
-    def _are(self, votes: Labels, labels: frozenset[int]) -> NDArray[np.bool_]:
-        """Which votes are for one of the classes."""
-        chosen = np.zeros(len(self.votes), dtype=np.bool_)
-        chosen[list(labels)] = True
-        return chosen[votes]
+        fewer = tuple(replace(group, size=len(part)) for group, part in zip(attack.groups, few, strict=True))
+        return self._known[key], replace(attack, groups=fewer, slots=np.arange(len(slots)))
 
     def _voted(self, labels: list[int]) -> frozenset[int]:
         return frozenset(label for label in labels if self.votes[label] > 0)
@@ -123,11 +116,9 @@ class FlipCounts:
         gain, price = (_kinds(part, len(attack.groups), 4).astype(np.float32) for part in (test.top, test.rival))
 
         def after(rank: int) -> NDArray[np.float32]:
-            later = places[rank + 1 :] - places[rank] - 1
-            groups = np.ix_(*(members[rank + 1 :],) * 3)
-            votes, lost = (
-                _chosen(self._with_three(ranked, labels, int(places[rank])), later, 3) for labels in ([top], rivals)
-            )
+            place, groups = int(places[rank]), np.ix_(*(members[rank + 1 :],) * 3)
+            later = places[rank + 1 :] - place - 1
+            votes, lost = (_chosen(self._with_three(ranked, labels, place), later, 3) for labels in ([top], rivals))
             return np.asarray(gain[members[rank]][groups] * votes - price[members[rank]][groups] * lost)
 
         # four slots are flipped together no more often than three of them
@@ -142,7 +133,7 @@ class FlipCounts:
         """Votes for several classes together where the slot of a rank and three of higher ranks were flipped."""
         key = ("ranked", ranked.tobytes(), self._voted(labels))
         if key not in self._known:
-            rows = (flips[self._are(votes, key[2])] for flips, votes in self.flips())
+            rows = (flips[np.isin(votes, list(key[2]))] for flips, votes in self.flips())
             self._known[key] = [np.packbits(np.unpackbits(part, axis=1)[:, ranked], axis=1) for part in rows]
         byte, bit = rank // 8, 128 >> rank % 8
         flipped = (_by_slot(flips[flips[:, byte] & bit > 0])[rank + 1 :] for flips in self._known[key])
@@ -159,20 +150,15 @@ def _count_together(parts: Iterable[Words], slots: int, order: int) -> NDArray[A
 
 def _by_slot(packed: NDArray[np.uint8]) -> Words:
     """For flips of ``M`` samples, eight slots a byte ``[M, N / 8]``, a bit per sample ``[8 ceil(N / 8), M / 64]``."""
-    rows = np.zeros((len(packed) + -len(packed) % 64, packed.shape[1]), dtype=np.uint8)
-    rows[: len(packed)] = packed
-    return np.asarray(transposed(rows)).view(np.uint64)
+    return np.asarray(transposed(np.pad(packed, ((0, -len(packed) % 64), (0, 0))))).view(np.uint64)
 
 
 def _as_words(samples: NDArray[np.bool_]) -> Words:
     """A bit per sample, ``[M / 64]``, in the order of :func:`_by_slot`."""
-    padded = np.zeros(len(samples) + -len(samples) % 64, dtype=np.bool_)
-    padded[: len(samples)] = samples
-    return np.packbits(padded, bitorder="little").view(np.uint64)
+    return np.packbits(np.pad(samples, (0, -len(samples) % 64)), bitorder="little").view(np.uint64)
 
 
 def _chosen(table: NDArray[Any], slots: IntArray, order: int) -> NDArray[Any]:
-    """The table's entries for some slots."""
     if order == 0 or (len(slots) == len(table) and np.array_equal(slots, np.arange(len(table)))):
         return table
     return np.asarray(table[np.ix_(*(slots,) * order)])
@@ -238,12 +224,9 @@ def transposed(rows: Any) -> Any:
             block = np.uint64(0)
             for row in range(8):
                 block |= np.uint64(rows[8 * eight + row, byte]) << np.uint64(8 * row)
-            part = (block ^ (block >> np.uint64(7))) & np.uint64(0x00AA00AA00AA00AA)
-            block ^= part ^ (part << np.uint64(7))
-            part = (block ^ (block >> np.uint64(14))) & np.uint64(0x0000CCCC0000CCCC)
-            block ^= part ^ (part << np.uint64(14))
-            part = (block ^ (block >> np.uint64(28))) & np.uint64(0x00000000F0F0F0F0)
-            block ^= part ^ (part << np.uint64(28))
+            for shift, mask in ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0)):
+                part = (block ^ (block >> np.uint64(shift))) & np.uint64(mask)
+                block ^= part ^ (part << np.uint64(shift))
             for bit in range(8):  # the first slot of a byte is its highest bit
                 columns[8 * byte + 7 - bit, eight] = (block >> np.uint64(8 * bit)) & np.uint64(255)
     return columns

@@ -119,12 +119,7 @@ class _Search:
         return self.above(weights.constant, weights.single, weights.double, places, weights.counts)
 
     def above(
-        self,
-        constant: float,
-        single: FloatArray,
-        double: FloatArray,
-        places: IntArray,
-        counts: tuple[int, ...],
+        self, constant: float, single: FloatArray, double: FloatArray, places: IntArray, counts: tuple[int, ...]
     ) -> bool:
         """Whether every completion of a partial set by ``counts`` of the places is above the goal."""
         members = self.weights.members[places]
@@ -145,10 +140,8 @@ class _Search:
                 return True
             if size == parts:
                 return False  # rows are exact: the least is attained
-            with_slot = (
-                rows + np.array([_least(rows, members, _less(counts, group)) for group in range(len(counts))])[members]
-            )
-            open_ = constant + with_slot / parts <= self.goal
+            others = np.array([_least(rows, members, _less(counts, group)) for group in range(len(counts))])
+            open_ = constant + (rows + others[members]) / parts <= self.goal
             if open_.all():
                 break
             places, members, single = places[open_], members[open_], single[open_]

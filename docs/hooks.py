@@ -60,11 +60,7 @@ def _row(option: Any) -> str:
         names = f"`{option.metavar or option.name}`"
     if option.secondary_opts:
         names += f", `{option.secondary_opts[0]}`"
-    default = (
-        "required"
-        if option.required
-        else ""
-        if option.default is None or option.default is False
-        else f"`{option.default}`"
-    )
+    empty = option.default is None or option.default is False or option.default in ("", [])
+    default = "" if empty else f"`{option.default}`"
+    default = "required" if option.required else default
     return f"| {names} | {(option.help or '').replace('|', '/')} | {default} |"

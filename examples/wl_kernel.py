@@ -1,6 +1,6 @@
-"""A Weisfeiler-Lehman kernel of GraKeL with a support vector machine, certified like any function from graphs to labels.
+"""A GraKeL Weisfeiler-Lehman kernel with a support vector machine, certified like any function from graphs to labels.
 
-pip install grakel; then, in this folder:
+Install GraKeL with pip install grakel. Then, in this folder:
 
     export FLIPPROOF_DATA=data      # the folder that holds MUTAG
     flipproof certify --model wl_kernel:trained --data MUTAG --root data --add 0.005 --remove 0.2 --out run

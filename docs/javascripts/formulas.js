@@ -11,11 +11,15 @@
   script.addEventListener("load", () => {
     for (const formula of formulas) {
       const source = formula.textContent.trim().replace(/^\\[([]|\\[)\]]$/g, "");
-      const displayMode = formula.tagName === "DIV";
-      window.katex.render(source, formula, { displayMode, throwOnError: false });
-      const fit = formula.clientWidth / formula.scrollWidth;
-      if (displayMode && fit < 1) formula.style.fontSize = `${Math.max(0.6, fit)}em`;  // on a phone; what is wider still scrolls
+      window.katex.render(source, formula, { displayMode: formula.tagName === "DIV", throwOnError: false });
     }
+    document.body.getBoundingClientRect();  // asks for the fonts, without which the widths are not the final ones
+    document.fonts.ready.then(() => {
+      for (const formula of formulas) {
+        const fit = formula.clientWidth / formula.scrollWidth;
+        if (formula.tagName === "DIV" && fit < 1) formula.style.fontSize = `${Math.max(0.6, 0.96 * fit)}em`;  // a phone; what is wider scrolls
+      }
+    });
   });
   document.head.append(style, script);
 })();

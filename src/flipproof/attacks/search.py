@@ -135,7 +135,7 @@ class Attack:
             model: A defended classifier, or a base classifier in any form that :class:`flipproof.SmoothedClassifier` takes.
             graph: The clean graph.
             budget: Largest number of flips.
-            label: Class to be left; by default the classifier's own answer.
+            label: Class to move away from; by default the classifier's own answer.
             num_classes, features, convention: As for :class:`flipproof.SmoothedClassifier`, for a base classifier only.
             adds: Whether edges may be added.
             removes: Whether edges may be removed.

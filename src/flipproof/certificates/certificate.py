@@ -82,7 +82,7 @@ class WeakSpots:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Certificate:
-    """What is guaranteed of one smoothed prediction.
+    """The guarantee for one prediction.
 
     No attacker who adds or removes at most ``radius`` edges can change the smoothed classifier's answer ``label``, except
     with probability at most ``alpha`` over our own sampling.
@@ -130,7 +130,7 @@ class Certificate:
 
     @property
     def abstains(self) -> bool:
-        """Whether not even the unattacked prediction is certain enough."""
+        """Whether the votes are too close to name a class, even without an attack."""
         return self.label is None
 
     @property
@@ -163,7 +163,7 @@ class Certificate:
 
     @property
     def joint_grid(self) -> NDArray[np.bool_]:
-        """Which attacks of any so many flips with any so many changed labels or bits are withstood: ``[flips, changes]``."""
+        """Which attacks are withstood, by their numbers of flips and of changed labels or bits: ``[flips, changes]``."""
         if self.feature_radius is None or not self.grid.size:
             return np.zeros((0, 0), dtype=np.bool_)
         edges = 1 if self.axes[0] == "flips" else 2

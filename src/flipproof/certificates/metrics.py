@@ -211,9 +211,13 @@ class PairedTest:
     """Two methods on the same graphs at one radius; a graph counts for a method that is right with at least this radius.
 
     Attributes:
-        first, second: The methods.
+        first: Name of the first method.
+        second: Name of the other method.
         radius: Number of flips.
-        both, only_first, only_second, neither: Numbers of graphs.
+        both: Number of graphs that count for both.
+        only_first: Number of graphs that count for the first method alone.
+        only_second: Number of graphs that count for the second method alone.
+        neither: Number of graphs that count for none of them.
         p_value: Exact two-sided McNemar test: the probability of a difference at least this large if neither were better.
         adjusted: The p-value corrected for all ``comparisons`` (Holm). If a difference is claimed wherever it is at most 0.05,
             there is a false claim among all of them with probability at most 0.05.

@@ -27,7 +27,7 @@ from flipproof.noise import EdgeNoise, FeatureNoise
 
 @dataclass(frozen=True, eq=False)
 class NodeVotes(SampledEvidence):
-    """The votes for every node of a graph, with all that is needed to make the noise again.
+    """The votes for every node of a graph, with everything that is needed to make the noise again.
 
     Attributes:
         counts: Votes for each node and class, ``[n, C]``; every row has the same sum, the number of samples.
@@ -37,7 +37,8 @@ class NodeVotes(SampledEvidence):
         checksums: One per block of 1,024 samples: the hash of the flips of the whole block.
         labels: The nodes' true classes ``[n]`` where they are known, -1 where not; they are only compared with.
         compared: Samples that the model was asked about a second time, with the same answers.
-        feature_noise, feature_checksums: The same for the graph's node features, if they were under noise.
+        feature_noise: The noise on the graph's node features, if there is one.
+        feature_checksums: The same as ``checksums``, for what it did to them.
     """
 
     kind = "votes on nodes"

@@ -91,7 +91,7 @@ class SampledEvidence(Evidence):
 
 @dataclass(frozen=True, eq=False)
 class Votes(SampledEvidence):
-    """The label of every noisy sample of one graph, with all that is needed to make the flips again.
+    """The label of every noisy sample of one graph, with everything that is needed to make the flips again.
 
     Attributes:
         labels: Label of sample 0, 1, 2, ...; small unsigned integers ``[M]``.
@@ -146,12 +146,12 @@ class Votes(SampledEvidence):
         return read_only(np.bincount(self.labels, minlength=self.num_classes).astype(np.int64))
 
     def leader(self, alpha: float) -> int | None:
-        """The class with most votes, if its lead is no accident: except with probability ``alpha`` the smoothed answer."""
+        """The class with most votes if it leads significantly; except with probability ``alpha`` it is the smoothed answer."""
         top, second = (int(index) for index in np.argsort(-self.counts, kind="stable")[:2])
         return top if label_pvalue(self.counts[top], self.counts[second]) <= self.remaining(alpha) else None
 
     def first(self, samples: int) -> Votes:
-        """The first of the votes, as if no more had been cast."""
+        """The first votes alone."""
         samples = checked_samples(samples)
         if samples > len(self):
             raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")

@@ -206,7 +206,7 @@ class ModelOptions(FeatureOptions, Defended):
     """A model and its defence."""
 
     model: str = option("A folder that train wrote, or package.module:factory for your own model.")
-    defence: str | None = option("Name of the defence; by default what the model or the options speak of.", None)
+    defence: str | None = option("Name of the defence; by default the one that the model or the options imply.", None)
     symmetrise: bool = data_option("Join both directions of directed graphs: an edge where either has one.", False)
     classes: int | None = data_option("Number of classes of a model of your own.", None, least=2)
     memory: str = option("Memory that graphs and the model's work on them may take at once, such as 2GiB.", "1GiB")

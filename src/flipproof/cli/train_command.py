@@ -50,7 +50,7 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
         "frequent class, on what does not depend on edges. By default the one that the defence needs, or gin.",
         "",
     )
-    defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
+    defence: str | None = option("Name of the defence; by default the one that the options imply.", None)
     seed: int = training_option("Seed of the weights, the order of graphs and the training noise.", 0)
     corrected: bool = training_option("Let gin correct for the flips that it expects.", False)
     hidden: int | None = training_option("Width of the layers.", None)
@@ -58,7 +58,7 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
     task: str = option(
         "graphs, or nodes to classify those of a citation network (--data its npz file or folder).", "graphs"
     )
-    replace: bool = option("Replace a model that stands in --out.", False)
+    replace: bool = option("Replace the model in --out.", False)
 
     @property
     def checkpoint(self) -> Path:

@@ -89,7 +89,7 @@ class NodeSplit:
 
 
 def split_nodes(task: NodeTask, *, train: int = 20, validation: int = 20, seed: int = 0) -> NodeSplit:
-    """Split a task's nodes of known class at random: so many of every class to train and to choose on, the rest for tests.
+    """Split a task's nodes of known class at random: a fixed number of every class to train and to choose on, the rest for tests.
 
     >>> split_nodes(NodeTask(Graph(6, []), [0, 0, 0, 1, 1, 1]), train=1, validation=1)
     NodeSplit(train=2, validation=2, test=2, seed=0)

@@ -120,7 +120,7 @@ class Voting(Defence):
 class VotingClassifier(DefendedClassifier):
     """A graph classifier made robust by a majority vote over hashed sub-graphs; wraps any model.
 
-    The hash reads node numbers, which must be given before an attacker has a say, and should say nothing about the class.
+    The hash reads node numbers, which must be fixed before an attacker can act, and should not depend on the class.
 
     Args:
         model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, :func:`flipproof.train_voting`.

@@ -70,7 +70,7 @@ class Local(Defence):
     request = LocalRequest
 
     budget: Any = option(
-        "Number of flips to withstand, for local; training prepares for all smaller numbers, too.",
+        "Number of flips to withstand, for local: up to so many in training, one number later.",
         None,
         kind=int,
         least=1,

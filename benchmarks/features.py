@@ -26,6 +26,7 @@ import torch
 import flipproof as fp
 from flipproof.datasets.splits import drawn
 from flipproof.files import write_text
+from flipproof.report.templates import markdown_table
 from flipproof.studies.provenance import stamp
 
 CELLS = ((0, 0), (1, 0), (2, 0), (3, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (2, 1))
@@ -152,18 +153,18 @@ def shown(row: Shares) -> list[str]:
     return ["-" if np.isnan(share) else f"{share:.3f}" for share in row]
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in ([*head], ["---"] * len(head), *rows))
-
-
 def sections(name: str, task: Task, seconds: float) -> Iterator[str]:
     """What the page says of a data set."""
     attacks = [f"{flips}, {changes}" for flips, changes in CELLS]
     yield f"## {name}"
     yield f"{len(task.test)} test graphs; {task.epochs} epochs, twice as many for voting; {seconds:.0f} s of processor time."
-    yield table(["flips, changed labels", *attacks], [[title, *shown(row)] for title, row in task.rows.items()])
+    yield "\n".join(
+        markdown_table(
+            [["flips, changed labels", *attacks], *([title, *shown(row)] for title, row in task.rows.items())]
+        )
+    )
     yield "Votes counted exactly, and by GNNCert's $2 (r S + s T)$:"
-    yield table(["T x S", "count", *attacks, "cells above the other"], task.counts)
+    yield "\n".join(markdown_table([["T x S", "count", *attacks, "cells above the other"], *task.counts]))
 
 
 def main() -> None:

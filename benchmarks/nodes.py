@@ -24,6 +24,7 @@ import flipproof as fp
 from flipproof.datasets import NodeTask, citation, split_nodes
 from flipproof.defences.node_smoothing import NodeSampling, NodeSmoothing
 from flipproof.noise import BLOCK
+from flipproof.report.templates import markdown_table
 from flipproof.studies.provenance import stamp
 
 ALPHA, SAMPLES = 0.01, 1000
@@ -134,11 +135,6 @@ def speed(task: NodeTask) -> list[dict[str, Any]]:
     return rows
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def page(found: list[dict[str, Any]], speeds: list[dict[str, Any]]) -> str:
     parts = [
         "# Single nodes: Cora-ML\n",
@@ -158,7 +154,7 @@ def page(found: list[dict[str, Any]], speeds: list[dict[str, Any]]) -> str:
             f"Certified accuracy over {rows[0]['nodes']:,} test nodes; {len(rows)} split{'s' * (len(rows) != 1)}, mean and "
             f"standard deviation. Abstained: {np.mean([row['abstained'] for row in rows]):.3f}. Sampling, checks included, took "
             f"{seconds[0]:.1f} s, reading all certificates {seconds[1]:.2f} s.\n",
-            table(["changes", *map(str, CHANGES)], lines) + "\n",
+            "\n".join(markdown_table([["changes", *map(str, CHANGES)], *lines])) + "\n",
         ]
     if speeds:
         rows = [
@@ -174,7 +170,7 @@ def page(found: list[dict[str, Any]], speeds: list[dict[str, Any]]) -> str:
             "times copy by copy",
             "times ten copies",
         ]
-        parts += ["## Samples per second\n", table(head, rows) + "\n"]
+        parts += ["## Samples per second\n", "\n".join(markdown_table([head, *rows])) + "\n"]
     return "\n".join(parts)
 
 

@@ -33,6 +33,7 @@ from flipproof.classifiers.features import Degree
 from flipproof.classifiers.torch_module import DenseClassifier, MessagePassingClassifier
 from flipproof.files import write_bytes, write_text
 from flipproof.noise import NoisyBatch, SampleStream
+from flipproof.report.templates import markdown_table
 from flipproof.studies.provenance import marked, stamp
 
 CLASSES, WIDTH, OWN = 8, 64, 16  # classes, width of the layers, own features of a node
@@ -153,8 +154,7 @@ def collated(module: torch.nn.Module, graph: fp.Graph, samples: int, at_once: in
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+    return "\n".join(markdown_table([head, *rows]))
 
 
 # ---- sections ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from flipproof.report.wording import LINE
 from flipproof.studies import estimator, tuning
 from flipproof.studies.benchmark import finished_jobs
 from flipproof.studies.benchmark_config import read_protocols
-from flipproof.studies.candidate import check_networks, compared_defences, named_candidate
+from flipproof.studies.candidate import compared_defences, named_candidate
 from flipproof.studies.estimator import RobustGraphClassifier
 from flipproof.studies.experiment import Experiment, ladder_of
 from flipproof.studies.standings import Standing, results_table, standings, write_benchmark
@@ -81,9 +81,9 @@ def protect(options: ProtectOptions) -> Result:
     return Result(protected.summary, _protected(protected))
 
 
-def _protected(protected: estimator.Protection) -> Iterator[Any]:
+def _protected(protected: tuning.Choice) -> Iterator[Any]:
     told = protected.summary
-    yield protected.sentence
+    yield from protected.sentences
     title = f"Share of {told['test_graphs']} test graphs that are right, with 95% intervals"
     yield narrow_table(protected.table, title=title, texts=1)
     yield f"report: {told['report']}"
@@ -106,7 +106,6 @@ def tune(options: TuneOptions) -> Result:
     """Try all candidates; the best, and the commands that go on with it."""
     values, training, networks = options.defence_values, dict(options.training), options.model or []
     known = {entry.name for defence in compared_defences() for entry in defence.asking}
-    check_networks(networks)
     experiment = Experiment(
         options.source,
         options.threat,
@@ -125,7 +124,7 @@ def _shown(choice: tuning.Choice) -> Iterator[Any]:
     name = Path(choice.summary["data"]).name
     title = f"{name}: share of validation graphs that are right, with 95% intervals"
     yield narrow_table(choice.table, title=title, texts=3)
-    yield from (*choice.verdict, "go on with:", *choice.summary["next"])
+    yield from (*choice.sentences, "go on with:", *choice.summary["next"])
 
 
 @dataclass(frozen=True, kw_only=True)

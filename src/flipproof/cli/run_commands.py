@@ -11,7 +11,7 @@ from typing import BinaryIO
 from flipproof.cli.options import OutputOptions, Result
 from flipproof.errors import InputError
 from flipproof.fields import option
-from flipproof.files import write_text, written_file
+from flipproof.files import written_file
 from flipproof.progress import note, progress
 from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import FORMATS, read_table, write_formatted
@@ -36,6 +36,7 @@ class ReportOptions(OutputOptions):
 def report(options: ReportOptions) -> Result:
     """Figures, and one self-contained HTML page, of one run or of several compared."""
     from flipproof.report.reading import check_attacks, read_run, run_names, with_attacks, with_lines
+    from flipproof.report.report_page import write_report
 
     folders = options.runs
     names = run_names(folders)
@@ -50,13 +51,7 @@ def report(options: ReportOptions) -> Result:
         runs = with_lines([read_run(folder, name, advance) for folder, name in zip(folders, names, strict=True)])
     for folder in options.attack:
         runs = with_attacks(runs, folder)
-
-    from flipproof.report.drawing import write_figures
-    from flipproof.report.report_page import report_page
-
-    figures = write_figures(target / "figures", runs)
-    page = target / "report.html"
-    write_text(page, report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"]))
+    page, figures = write_report(target, runs)
     written = {"report": str(page), "figures": [str(path) for path in figures]}
     lines = [f"written: {page} (open it in a browser)", f"figures: {target / 'figures'}"]
     return Result({"runs": [str(folder) for folder in folders], **written}, lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,22 @@ from flipproof.certificates.metrics import (
     median_radius,
     right_radii,
 )
+from flipproof.files import write_text
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range, paired, percent, share_text
 from flipproof.report.templates import asset, policy, rendered
 from flipproof.report.wording import wording
 from flipproof.runs.table import columns_of
 
 _SETTINGS = ("data", "data_sha256", "part", "model", "model_sha256", "features")
+
+
+def write_report(folder: Path, runs: Sequence[CertifiedRun]) -> tuple[Path, list[Path]]:
+    """Write the page of these runs, and every figure that they allow; returns their files."""
+    from flipproof.report.drawing import write_figures
+
+    figures, page = write_figures(folder / "figures", runs), folder / "report.html"
+    write_text(page, report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"]))
+    return page, figures
 
 
 def report_page(runs: Sequence[CertifiedRun], *, figures: Sequence[str] = ()) -> str:

@@ -26,9 +26,8 @@ from flipproof.report.content import RADII
 from flipproof.runs.run_folder import Run, StudySettings, written_run
 from flipproof.studies.benchmark_config import Protocol, Row
 from flipproof.studies.candidate import Candidate, Learned
-from flipproof.studies.experiment import check_features, load_graphs, run_jobs
+from flipproof.studies.experiment import Trial, TrialResult, check_features, load_graphs, run_jobs
 from flipproof.studies.provenance import code_hash, commit
-from flipproof.studies.trial import Trial, TrialResult
 
 LIMIT = "limit of the task"
 

@@ -16,6 +16,8 @@ from flipproof.studies.threat import Threat
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
 
+_FLAGS = {"true": True, "false": False}
+
 
 @dataclass(frozen=True, eq=False)
 class Learned:
@@ -69,10 +71,6 @@ class Candidate:
                 options[one.name] = training[one.name]
         return {"defence": kind.name, **options, **({"model": self.network} if self.network else {}), **self.recipe}
 
-    def known(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
-        """Of what all candidates are certified with, what this one's certificates take."""
-        return {option.name: sampling[option.name] for option in self.defence.asking if option.name in sampling}
-
     def question(self, sampling: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: the values that are known, and the command line's defaults for the others."""
         return self.defence.request(sampling, graphs=graphs)
@@ -97,8 +95,8 @@ class Candidate:
         *,
         features: Any,
         seed: int,
-        network: Mapping[str, Any] | None = None,
-        factory: Callable[..., Any] | None = None,
+        network: Mapping[str, Any],
+        factory: Callable[..., Any] | None,
         **training: Any,
     ) -> Learned:
         """What it learns from labelled graphs: fitted where its defence says how, otherwise a trained network.
@@ -117,7 +115,7 @@ class Candidate:
         width = 0 if constant else int(features.of(graphs[0]).shape[1])
         sizes = {"in_features": width, "num_classes": graphs.num_classes}
         if factory is None:
-            model = models.build({"name": self.model, **sizes, **(network or {})}, seed=seed)
+            model = models.build({"name": self.model, **sizes, **network}, seed=seed)
         else:
             model = models.from_factory(factory, **sizes, seed=seed)
         result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
@@ -129,10 +127,7 @@ class Candidate:
     def may_withstand(self, threat: Threat, graphs: Dataset, sampling: Mapping[str, Any]) -> bool:
         """Whether a model that never changes its answer would be certified, on a small, usual or large graph."""
         ordered = sorted(graphs, key=lambda graph: graph.num_slots)
-        question, defence = (
-            self.question(sampling, graphs=len(graphs)),
-            from_plain(self.defence.kind, self.settings),
-        )
+        question, defence = self.question(sampling, graphs=len(graphs)), from_plain(self.defence.kind, self.settings)
         shown = dict.fromkeys((ordered[len(ordered) // 2], ordered[0], ordered[-1]))
         return any(threat.reached(defence, question, graph, graphs.num_classes) for graph in shown)
 
@@ -145,27 +140,6 @@ def compared_defences() -> list[Space]:
 def baselines() -> list[Candidate]:
     """What every candidate is compared with: ignoring edges, and no defence."""
     return [Candidate(kind) for kind in spaces() if kind.baseline]
-
-
-def on_networks(candidates: Sequence[Candidate], networks: Sequence[str]) -> list[Candidate]:
-    """The candidates, those that take any network with each of these, if there are any; cheap ones first."""
-    named = [
-        replace(one, network=network) if network else one
-        for one in candidates
-        for network in (networks if networks and one.defence.network is None else ("",))
-    ]
-    return sorted(named, key=lambda candidate: candidate.defence.effort)
-
-
-def check_networks(names: Sequence[str]) -> None:
-    """Refuse names that are no network to be trained for a defence; the edge-blind line is there anyway."""
-    from flipproof import models
-
-    for name in names:
-        if name not in models.NAMES:
-            raise InputError(
-                f"--model must be one of {', '.join(models.NAMES)}; got {name!r} (give it once per network)"
-            )
 
 
 def configured_candidates(name: str, tables: Sequence[Mapping[str, Any]]) -> tuple[Candidate, ...]:
@@ -188,9 +162,6 @@ def check_sampling(sampling: dict[str, Any], candidate: Candidate | None = None)
             who = "a defence" if candidate is None else candidate.defence.name
             raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
     return sampling
-
-
-_FLAGS = {"true": True, "false": False}
 
 
 def named_candidate(text: str) -> Candidate:

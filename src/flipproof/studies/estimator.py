@@ -37,7 +37,7 @@ from flipproof.studies import fitting
 from flipproof.studies.candidate import Candidate, compared_defences, named_candidate
 from flipproof.studies.experiment import Experiment, ladder_of
 from flipproof.studies.threat import Threat
-from flipproof.studies.tuning import typed_command
+from flipproof.studies.tuning import Choice, typed_command
 
 _ESTIMATOR, _SUMMARY = "estimator.json", "protect.json"  # what save and flipproof protect leave
 
@@ -131,8 +131,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             graphs: Graphs in any form that the library accepts: PyG ``Data``, networkx, adjacency matrices, :class:`Graph`.
             labels: One per graph, numbers or texts; by default those that the graphs have.
         """
-        self._threat()
-        checked_seconds(self.time)  # what cannot be meant is refused before any work
+        Threat(self.radius, self.changes)  # what cannot be meant is refused before any work
+        checked_seconds(self.time)
         members = as_graphs(graphs)
         classes, known = np.unique(_labels(members, labels), return_inverse=True)
         if len(classes) < 2:
@@ -170,7 +170,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def score(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> float:
         """Certified accuracy at ``radius``: the share of graphs that are right by the labels, and stay right under the attack."""
         members, known = self._judged(graphs, labels)
-        threat, judged = self._threat(), _with_labels(members, known)
+        threat, judged = self._threat, _with_labels(members, known)
         certified = zip(self.certify(members), judged, strict=True)
         return float(np.mean([threat.right(self._fitted(), *pair) for pair in certified]))
 
@@ -228,21 +228,22 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         made.classes_, made.trials_ = np.array(stored["classes"]), pandas.DataFrame(stored["trials"])
         made.defence_, made.edge_blind_ = stored["defence"], stored["edge_blind"]
         shutil.copytree(path, made._new_folder(), dirs_exist_ok=True)
-        made.classifier_ = _first(made._folder, model)
+        made.classifier_ = fitting.classifiers_in(made._folder, model)[fitting.MODEL]
         return made
 
     @property
     def _question(self) -> dict[str, Any]:
         """What certification takes."""
-        return {"samples": self.samples, "alpha": self.alpha, "seed": self.seed, **self._threat().request}
+        return {"samples": self.samples, "alpha": self.alpha, "seed": self.seed, **self._threat.request}
 
+    @property
     def _threat(self) -> Threat:
         return Threat(self.radius, self.changes)
 
     def _experiment(self, source: DataSource) -> Experiment:
         """What is searched, prepared."""
         epochs = checked_count(self.epochs, "epochs", 1, "for instance 200")
-        plain = Experiment(source, self._threat(), (), ladder_of(epochs), self.features, factory=self.model)
+        plain = Experiment(source, self._threat, (), ladder_of(epochs), self.features, factory=self.model)
         experiment = replace(plain, candidates=self._candidates(plain))
         return experiment.prepared(quiet=not self.progress)
 
@@ -252,7 +253,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         fitted = fitting.fit(experiment, folder, seconds=seconds, workers=workers, quiet=not self.progress)
         self.trials_, self.edge_blind_ = fitted.results.table(), fitted.results.line.score
         self.defence_ = fitted.finals[0].candidate.title
-        self.classifier_ = _first(folder, self.model)
+        self.classifier_ = fitting.classifiers_in(folder, self.model)[fitting.MODEL]
         return fitted
 
     def _measured(
@@ -262,7 +263,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return fitting.measure(
             folder,
             out,
-            self._threat(),
+            self._threat,
             data,
             indices,
             factory=self.model,
@@ -364,27 +365,13 @@ def _with_labels(graphs: Sequence[Graph], labels: NDArray[np.int64]) -> list[Gra
     return [graph.replaced(label=int(label)) for graph, label in zip(graphs, labels, strict=True)]
 
 
-def _first(folder: Path, factory: Callable[..., Any] | None) -> DefendedClassifier:
-    """The chosen classifier."""
-    return next(iter(fitting.classifiers_in(folder, factory)[1].values()))
-
-
 # ---- flipproof protect -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Protection:
-    """What came out: as plain JSON, in a sentence, and as a table of shares of test graphs."""
-
-    summary: dict[str, Any]
-    sentence: str
-    table: list[list[str]]
-
-
-def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> Protection:
+def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> Choice:
     """Fit an estimator to all but the test graphs of a data set, then certify the test graphs, and report."""
     experiment = robust._experiment(source)
-    parts, threat = experiment.parts, robust._threat()
+    parts, threat = experiment.parts, robust._threat
     sizes = map(len, (parts.train, parts.validation, parts.test))
     said = "{} graphs to train on, {} to choose with, {} kept for the end".format(*sizes)
     note(said, quiet=not robust.progress)
@@ -418,4 +405,4 @@ def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> 
         [threat.line, share["edge_blind"], share["edge_blind"]],
         ["without a defence", share["undefended"], share["undefended"] if threat == Threat(0) else "not known"],
     ]
-    return Protection(summary, " ".join(words.split()), table)
+    return Choice(summary, table, [" ".join(words.split())])

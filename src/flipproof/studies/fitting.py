@@ -7,6 +7,7 @@ FOLDER/model, FOLDER/edge_blind, FOLDER/undefended     the chosen model, and tho
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,24 +22,19 @@ from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import cores
 from flipproof.engines.pool import one_thread
 from flipproof.fields import from_plain
-from flipproof.files import write_text
-from flipproof.models.loading import LoadedModel, load_features, load_model
+from flipproof.models.loading import load_features, load_model
 from flipproof.progress import note
 from flipproof.report.content import RADII
 from flipproof.runs.certifying import Line, certified_run, certify_into, keep_line, read_evidence
-from flipproof.runs.run_folder import Run, StudySettings, written_run
+from flipproof.runs.run_folder import StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
-from flipproof.studies.experiment import Experiment, run_jobs
+from flipproof.studies.experiment import Experiment, Trial, run_jobs
 from flipproof.studies.threat import Threat
-from flipproof.studies.trial import Trial
-from flipproof.studies.tuning import CERTAIN, Clock, Results, Search
+from flipproof.studies.tuning import CERTAIN, Results, Search
 
 _TINY = 4  # pieces of work that are not worth more than this process
 MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
 _CHOICE = "final choice"  # in the store
-
-Classifiers = dict[str, DefendedClassifier]
-"""By role."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,44 +52,42 @@ def fit(experiment: Experiment, folder: Path, *, seconds: float, workers: int | 
     """
     count = workers or cores()
     with written_run(folder, StudySettings("protect", experiment.to_dict())) as run:
-        fitted = _chosen(run, experiment, seconds, count, quiet)
-        title = fitted.finals[0].candidate.title
-        note(
-            f"time for trying is over: training the best one now, {title}, on all but the test graphs",
-            quiet=quiet,
-        )
-        _train(run, experiment, fitted.finals, count, quiet)
-    return fitted
+        stored = {name: json.loads(run.store.load(name)) for name in run.store.finished()}
+        # once chosen, it stays, since test graphs may have been looked at
+        made: dict[str, int] | None = stored.pop(_CHOICE, None)
+        spent = sum(sum(one["seconds"].values()) for one in stored.values() if "seconds" in one) / count
+        ends = time.monotonic() + seconds - spent
+        search_ends = ends - seconds / 2 if made is None else time.monotonic()
+        results = Search(experiment, search_ends, count, quiet or made is not None, run.store).results()
+        chosen = {MODEL: results.chosen.trial.candidate}
+        for line in baselines():
+            if line != chosen[MODEL]:
+                chosen[_BLIND if line.defence.edge_blind else _CLEAN] = line
+        epochs = made or {role: _epochs(one, results, experiment, ends) for role, one in chosen.items()}
+        run.store.finish(_CHOICE, json.dumps(epochs).encode())
+        finals = [Trial(one, epochs[role], role) for role, one in chosen.items()]
+        title = chosen[MODEL].title
+        note(f"time for trying is over: training the best one now, {title}, on all but the test graphs", quiet=quiet)
+        done, work = run.store.finished(), partial(_train, experiment, folder)
+        missing = [one for one in finals if one.name not in done or not (folder / one.role).is_dir()]
+        if missing:
+            for final, content in run_jobs("training", missing, work, workers=count, quiet=quiet):
+                run.store.finish(final.name, json.dumps(content).encode())
+    return Fitted(results, finals)
 
 
-def classifiers_in(folder: Path, factory: Callable[..., Any] | None = None) -> tuple[LoadedModel, Classifiers]:
-    """The chosen model as it was saved, and the classifiers that were trained at the end, by role, the chosen one first."""
-    classifiers: Classifiers = {}
+def classifiers_in(folder: Path, factory: Callable[..., Any] | None = None) -> dict[str, DefendedClassifier]:
+    """The classifiers that were trained at the end, by role, the chosen one first."""
+    classifiers = {}
     for role in (MODEL, _BLIND, _CLEAN):
         if (folder / role).is_dir():
             own = load_model(str(folder / role), factory)
             settings = {"num_classes": own.metadata["num_classes"], "features": load_features(own.features(None))}
             classifiers[role] = DefendedClassifier(own.model, trained_defence(own.metadata), **settings)
-    return load_model(str(folder / MODEL), factory), classifiers
+    return classifiers
 
 
-def _chosen(run: Run[StudySettings], experiment: Experiment, seconds: float, workers: int, quiet: bool) -> Fitted:
-    """All trials, and what is trained at the end: once chosen, it stays, since test graphs may have been looked at."""
-    stored = {name: json.loads(run.store.load(name)) for name in run.store.finished()}
-    made: dict[str, int] | None = stored.pop(_CHOICE, None)
-    spent = sum(sum(one["seconds"].values()) for one in stored.values() if "seconds" in one) / workers
-    clock = Clock(seconds, spent, reserved=seconds / 2) if made is None else Clock(0.0)
-    results = Search(experiment, clock, workers, quiet or made is not None, run.store).results()
-    chosen = {MODEL: results.chosen.trial.candidate}
-    for line in baselines():
-        if line != chosen[MODEL]:
-            chosen[_BLIND if line.defence.edge_blind else _CLEAN] = line
-    epochs = made or {role: _epochs(one, results, experiment, clock) for role, one in chosen.items()}
-    run.store.finish(_CHOICE, json.dumps(epochs).encode())
-    return Fitted(results, [Trial(one, epochs[role], role) for role, one in chosen.items()])
-
-
-def _epochs(candidate: Candidate, results: Results, experiment: Experiment, clock: Clock) -> int:
+def _epochs(candidate: Candidate, results: Results, experiment: Experiment, ends: float) -> int:
     """Those of the candidate's best trial; more, if time ended the search before longer ones and they are cheap or fit now."""
     own = [one for one in results.all if one.trial.candidate == candidate]
     longest = max(own, key=lambda one: one.trial.epochs or 0)
@@ -101,7 +95,8 @@ def _epochs(candidate: Candidate, results: Results, experiment: Experiment, cloc
     cheap = candidate.defence.effort <= CERTAIN and not candidate.defence.baseline
     for more in experiment.ladder:
         # training and validation graphs together are more, and other work goes on beside
-        if more > (longest.trial.epochs or 0) and (cheap or 2 * longest.needed(more) < clock.left):
+        fits = 2 * longest.needed(more) < ends - time.monotonic()
+        if more > (longest.trial.epochs or 0) and (cheap or fits):
             epochs = more
     return epochs
 
@@ -111,16 +106,7 @@ def final_source(experiment: Experiment) -> DataSource:
     return replace(experiment.source, validation=0.0)
 
 
-def _train(run: Run[StudySettings], experiment: Experiment, finals: Sequence[Trial], workers: int, quiet: bool) -> None:
-    """Train what is missing."""
-    done = run.store.finished()
-    if missing := [one for one in finals if one.name not in done or not (run.folder / one.role).is_dir()]:
-        work = partial(_train_final, experiment, run.folder)
-        for final, content in run_jobs("training", missing, work, workers=workers, quiet=quiet):
-            run.store.finish(final.name, json.dumps(content).encode())
-
-
-def _train_final(experiment: Experiment, folder: Path, final: Trial) -> dict[str, Any]:
+def _train(experiment: Experiment, folder: Path, final: Trial) -> dict[str, Any]:
     """Train on training and validation graphs, and write the model folder, whole or not at all."""
     from flipproof import models
 
@@ -163,8 +149,11 @@ def measure(
 
     ``question`` is what certification takes, as far as the defence knows it.
     """
+    from flipproof.report.reading import read_run
+    from flipproof.report.report_page import write_report
+
     graphs = {index: data[index] for index in indices}
-    loaded, classifiers = classifiers_in(folder, factory)
+    loaded, classifiers = load_model(str(folder / MODEL), factory), classifiers_in(folder, factory)
     model, count = classifiers.pop(MODEL), workers or cores()
     request = from_plain(model.defence.request, {**question, "graphs": len(indices)})
     answers = {
@@ -189,7 +178,7 @@ def measure(
             keep_line(held, Line({index: answer for index, answer in answers[_BLIND].items() if answer is not None}))
     shown = sorted({*RADII, threat.number})
     certified = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
-    _write_report(out, folder.resolve().name)
+    write_report(out, [read_run(out, folder.resolve().name)])
     return {
         "accuracy": certified["0"],
         "certified_accuracy": certified,
@@ -200,14 +189,3 @@ def measure(
         "undefended": right[_CLEAN] / len(rows),
         "test_graphs": len(rows),
     }
-
-
-def _write_report(run: Path, name: str) -> None:
-    from flipproof.report.drawing import write_figures
-    from flipproof.report.reading import read_run
-    from flipproof.report.report_page import report_page
-
-    runs = [read_run(run, name)]
-    figures = write_figures(run / "figures", runs)
-    page = report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"])
-    write_text(run / "report.html", page)

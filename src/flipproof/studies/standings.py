@@ -30,8 +30,8 @@ from flipproof.report.drawing import Panel, curves_figure
 from flipproof.report.templates import latex_table, latex_text, markdown_table, rendered
 from flipproof.studies.benchmark import LIMIT, Job
 from flipproof.studies.benchmark_config import Protocol
+from flipproof.studies.experiment import Trial, TrialResult
 from flipproof.studies.provenance import marked, stamp
-from flipproof.studies.trial import Trial, TrialResult
 
 if TYPE_CHECKING:
     import pandas

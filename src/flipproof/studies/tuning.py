@@ -25,27 +25,13 @@ from flipproof.files import write_json
 from flipproof.progress import note
 from flipproof.runs.run_folder import Store, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
-from flipproof.studies.experiment import Experiment, run_jobs
-from flipproof.studies.trial import Trial, TrialResult
+from flipproof.studies.experiment import Experiment, Trial, TrialResult, run_jobs
 
 if TYPE_CHECKING:
     import pandas
 
 CERTAIN = 1  # effort up to which a candidate is tried, and trained to the full, whatever the time
 _BEHIND = 3.0  # standard errors behind the best at which a candidate is dropped
-
-
-class Clock:
-    """The ``seconds`` that are left after ``spent`` ones, ``reserved`` of them for what comes after the search."""
-
-    def __init__(self, seconds: float, spent: float = 0.0, *, reserved: float = 0.0) -> None:
-        self.seconds, self.reserved = seconds, reserved
-        self._ends = time.monotonic() + seconds - spent
-
-    @property
-    def left(self) -> float:
-        """Seconds; negative when it is over."""
-        return self._ends - time.monotonic()
 
 
 def try_out(experiment: Experiment, trial: Trial) -> dict[str, Any]:
@@ -59,10 +45,10 @@ def try_out(experiment: Experiment, trial: Trial) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The search of an experiment by successive halving; trials that the store holds are not done again."""
+    """The search of an experiment until ``ends`` on the clock; trials that the store holds are not done again."""
 
     experiment: Experiment
-    clock: Clock
+    ends: float
     workers: int
     quiet: bool
     store: Store
@@ -82,7 +68,7 @@ class Search:
             remaining = _survivors(rung, behind=math.inf if place == 0 else _BEHIND)
             if place == 0:
                 remaining += [variant for candidate in remaining for variant in candidate.variants()]
-        while math.isfinite(self.clock.seconds):
+        while math.isfinite(self.ends):
             best = next(iter(Results(results).ranked), None)
             longest = max((one.trial.epochs or 0 for one in results), default=0)
             if best is None or best.trial.epochs != longest:  # longer did not help, or does not fit
@@ -102,7 +88,7 @@ class Search:
             for trial in missing:
                 needed = _needed(trial, before)
                 certain = needed is None and trial.candidate.defence.effort <= CERTAIN
-                if certain or self.clock.left - self.clock.reserved > (needed or 0.0):
+                if certain or self.ends - time.monotonic() > (needed or 0.0):
                     yield trial
 
         if missing:
@@ -123,7 +109,7 @@ class Results:
     def ranked(self) -> list[TrialResult]:
         """The best trial of each candidate that is more than something to compare with; the best candidate first."""
         best: dict[str, TrialResult] = {}
-        for one in sorted(_defended(self.all), key=lambda one: one.rank, reverse=True):
+        for one in _defended(self.all):
             best.setdefault(one.trial.candidate.title, one)
         return list(best.values())
 
@@ -148,12 +134,14 @@ class Results:
 
 
 def _defended(results: Sequence[TrialResult]) -> list[TrialResult]:
-    return [one for one in results if not one.trial.candidate.defence.baseline]
+    """Those that are more than something to compare with, the best first."""
+    defended = [one for one in results if not one.trial.candidate.defence.baseline]
+    return sorted(defended, key=lambda one: one.rank, reverse=True)
 
 
 def _survivors(rung: Sequence[TrialResult], *, behind: float) -> list[Candidate]:
     """The better half, without those that are that many standard errors behind the best."""
-    ranked = sorted(_defended(rung), key=lambda one: one.rank, reverse=True)
+    ranked = _defended(rung)
     half = ranked[: math.ceil(len(ranked) / 2)]
     if half and not math.isinf(behind):
         best, graphs = half[0].score, len(half[0].graphs)
@@ -174,11 +162,11 @@ def _needed(trial: Trial, before: Sequence[TrialResult]) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The best candidate as plain JSON and as a table; in sentences, what was chosen, and whether it is worth having."""
+    """What came of a search: as plain JSON, as a table, and in sentences."""
 
     summary: dict[str, Any]
     table: list[list[str]]
-    verdict: list[str]
+    sentences: list[str]
 
 
 def tune(
@@ -189,7 +177,7 @@ def tune(
     A folder in which this was begun is continued. When the ``seconds`` are over, trainings under way are finished.
     """
     with written_run(folder, StudySettings("tune", experiment.to_dict())) as run:
-        results = Search(experiment, Clock(seconds), workers or cores(), quiet, run.store).results()
+        results = Search(experiment, time.monotonic() + seconds, workers or cores(), quiet, run.store).results()
     if not results.ranked:
         raise InputError("no candidate was tried in the time given (give more of it with --time)")
     assert experiment.threat is not None
@@ -197,6 +185,7 @@ def tune(
     candidate, graphs = best.trial.candidate, len(best.graphs)
     training = {key: value for key, value in experiment.training.items() if key not in candidate.training}
     network = {"model": candidate.model, "features": experiment.features, **training, "epochs": best.trial.epochs}
+    known = {one.name: experiment.asked[one.name] for one in candidate.defence.asking if one.name in experiment.asked}
     summary: dict[str, Any] = {
         "data": experiment.source.data,
         "target": threat.words,
@@ -207,25 +196,22 @@ def tune(
         "trials": [one.summary() for one in results.all],
         "next": [
             training_command(experiment, candidate, network, folder / "model"),
-            typed_command(
-                "certify", {"model": folder / "model", **candidate.known(experiment.asked), "out": folder / "run"}
-            ),
+            typed_command("certify", {"model": folder / "model", **known, "out": folder / "run"}),
         ],
     }
     write_json(folder / "choice.json", summary)
     lines = [one for one in results.all if one.trial.candidate.defence.baseline]
     head = ["model", "defence", "epochs", "not attacked", summary["target"], "average radius"]
-    defence = summary["best"]["defence"]
-    verdict = [
-        f"best: {candidate.model} with {defence}, {shown_share(best.score * graphs, graphs)} of {graphs} validation graphs "
-        f"right with {threat.words}"
+    sentences = [
+        f"best: {candidate.model} with {summary['best']['defence']}, {shown_share(best.score * graphs, graphs)} of {graphs} "
+        f"validation graphs right with {threat.words}"
     ]
     if best.score <= floor:
-        verdict.append(
+        sentences.append(
             f"{threat.line} is right on {shown_share(floor * graphs, graphs)} under any attack: no candidate beats it at this "
             "target (train longer, ask for less, or use flipproof train --model edge-blind)"
         )
-    return Choice(summary, [head, *map(_table_row, (*results.ranked, *lines))], verdict)
+    return Choice(summary, [head, *map(_table_row, (*results.ranked, *lines))], sentences)
 
 
 def _table_row(one: TrialResult) -> list[str]:

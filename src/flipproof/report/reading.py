@@ -11,7 +11,7 @@ from flipproof.attacks import AttackResult
 from flipproof.certificates.certificate import WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, TableRun, chosen_rows
+from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, chosen_rows
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import Line, evidence_of, line_in, read_evidence, read_line
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, open_run
@@ -30,7 +30,7 @@ def run_names(folders: Sequence[Path]) -> list[str]:
     return [name if names.count(name) == 1 else folder.as_posix() for name, folder in zip(names, folders, strict=True)]
 
 
-def read_tables(folders: Sequence[Path]) -> list[TableRun]:
+def read_tables(folders: Sequence[Path]) -> list[CertifiedRun]:
     """Finished runs, by their tables of certificates; a run without any label is refused."""
     runs = []
     for folder, name in zip(folders, run_names(folders), strict=True):
@@ -39,7 +39,10 @@ def read_tables(folders: Sequence[Path]) -> list[TableRun]:
             raise InputError(
                 f"{folder} certifies graphs without labels, so there is no certified accuracy (use --format csv)"
             )
-        runs.append(TableRun(name, CertifySettings.read(folder), rows, None if line is None else line.right(rows)))
+        right = None if line is None else line.right(rows)
+        runs.append(
+            CertifiedRun(name=name, settings=CertifySettings.read(folder), rows=rows, folder=folder, line=right)
+        )
     return runs
 
 
@@ -90,10 +93,10 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
                 weak_spots[row["graph"]] = spots
         line = read_line(run) or Line()
         return CertifiedRun(
-            name,
-            run.settings,
-            rows,
-            line.right(rows),
+            name=name,
+            settings=run.settings,
+            rows=rows,
+            line=line.right(rows),
             folder=folder,
             graphs=graphs,
             readings=readings,

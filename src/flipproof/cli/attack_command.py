@@ -51,7 +51,6 @@ class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOption
 
 
 def attack(options: AttackOptions) -> Result:
-    """Attack what is not attacked yet, write tables, summarise."""
     names = [name.strip() for name in options.attacks.split(",")]
     for name in names:
         by_name(name)

@@ -64,7 +64,6 @@ class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
 
 
 def certify(options: CertifyOptions) -> Result:
-    """Ask what is missing, derive the certificates, summarise."""
     loaded = load_model(options.model, task=options.task)
     defence, values = required_defence(loaded, options)
     chosen = chosen_data(loaded, options)
@@ -182,7 +181,6 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
 
 
 def _attackers(nodes: int | None, features: str | None) -> dict[str, tuple[str, str]]:
-    """Columns of the table of certificates: the key in the summary, and the attacker in words."""
     attackers = {column: (f"certified_accuracy{_KEYS[column]}", words) for column, words in ATTACKERS.items()}
     if nodes is not None:
         for change in NODE_CHANGES:
@@ -203,7 +201,6 @@ def _ends(right: Sequence[int], graphs: int) -> list[list[float]]:
 
 
 def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
-    """The summary as sentences and a table."""
     from rich.table import Table
 
     any_flips, blind = summary["certified_accuracy"], summary["edge_blind_accuracy"]

@@ -273,12 +273,10 @@ def _training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
 
 
 def _answers(blind: DefendedClassifier, chosen: ChosenData) -> dict[int, int]:
-    """A classifier that ignores edges never abstains."""
     return {index: int(blind.predict(graph)) for index, graph in chosen.graphs.items()}  # type: ignore[arg-type]
 
 
 def _most_frequent(graphs: Dataset) -> int | None:
-    """The most frequent class, if all labels are known."""
     with suppress(InputError):
         return int(np.bincount(graphs.labels).argmax()) if len(graphs) else None
     return None

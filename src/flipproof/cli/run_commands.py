@@ -34,7 +34,6 @@ class ReportOptions(OutputOptions):
 
 
 def report(options: ReportOptions) -> Result:
-    """Figures, and one self-contained HTML page, of one run or of several compared."""
     from flipproof.report.reading import check_attacks, read_run, run_names, with_attacks, with_lines
     from flipproof.report.report_page import write_report
 
@@ -74,7 +73,6 @@ class ExportOptions:
 
 
 def export(options: ExportOptions) -> int:
-    """A run's table of certificates, or tables of certified accuracy for a paper; to a file or to stdout."""
     write = _writer(options)
     if options.out is not None:
         with written_file(options.out) as file:
@@ -141,7 +139,6 @@ class VerifyOptions(OutputOptions):
 
 
 def verify(options: VerifyOptions) -> Result:
-    """Derive every certificate again and compare: exit code 0 if everything agrees; 1, with the graphs named, if not."""
     from flipproof.runs.saved_run import problems_of_run
 
     settings = CertifySettings.read(options.folder)

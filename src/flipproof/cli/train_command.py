@@ -62,7 +62,6 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
 
     @property
     def checkpoint(self) -> Path:
-        """The training under way."""
         return self.out.with_name(f"{self.out.name}.part")
 
     @property
@@ -83,12 +82,10 @@ class _Plan:
 
     @property
     def fitted(self) -> bool:
-        """Whether the model is fitted at once, not trained over epochs."""
         return not self.home.trains and self.model == self.home.name
 
 
 def train(options: TrainOptions) -> Result:
-    """Train and save."""
     source, plan = options.source, _plan(options)
     _refuse_early(options, plan)
     from flipproof import models
@@ -152,7 +149,6 @@ def _plan(options: TrainOptions) -> _Plan:
 
 
 def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
-    """A network, how it was trained, and what is told of it."""
     from flipproof import training
 
     network = _network(options, plan, hook, parts.train)

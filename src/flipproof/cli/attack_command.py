@@ -31,8 +31,6 @@ _CERTIFIED = "certified (lower bound)"
 
 @dataclass(frozen=True, kw_only=True)
 class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOptions):
-    """What ``flipproof attack`` takes; ``None`` where the model folder knows."""
-
     JOINED = ("settings",)
 
     budget: int = option("Largest number of edge flips to try.", 5, least=0)

@@ -51,8 +51,6 @@ _KEYS = {"radius": "", "adds_radius": "_additions", "removes_radius": "_removals
 
 @dataclass(frozen=True, kw_only=True)
 class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
-    """What ``flipproof certify`` takes; ``None`` where the model folder knows."""
-
     JOINED = ("settings", "asking")
 
     edge_blind: str | None = option(
@@ -77,7 +75,6 @@ def certify(options: CertifyOptions) -> Result:
     notes = [*chosen.notes, *_best_reach(defended, request, chosen.graphs)]
 
     def workers(count: int) -> int:
-        """As many as typed, or as there is work for."""
         return options.workers or (1 if 1 < count < _TINY else cores())
 
     begun = certified_run(
@@ -196,7 +193,6 @@ def _by_radius(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _ends(right: Sequence[int], graphs: int) -> list[list[float]]:
-    """The ends of the exact 95% intervals of shares."""
     return np.round(np.transpose(share_interval(right, graphs)), 6).tolist()  # type: ignore[no-any-return]
 
 

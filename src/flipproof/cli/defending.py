@@ -41,7 +41,6 @@ class ChosenData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the whole data set."""
         return fingerprint(self.dataset)
 
 
@@ -88,7 +87,6 @@ def _option_names(defence: Space) -> set[str]:
 
 
 def blindness() -> Defence:
-    """The defence that shows a model no edge."""
     return next(kind for kind in defence_classes() if kind.edge_blind)()
 
 
@@ -130,7 +128,6 @@ def required_defence(loaded: LoadedModel, options: ModelOptions) -> tuple[Defenc
 
 
 def num_classes(loaded: LoadedModel, typed: int | None, data: Dataset | None = None) -> int:
-    """The model's number of classes, which the data must fit."""
     own = getattr(loaded.model, "num_classes", None)
     known = len(loaded.metadata.get("class_names") or ()) if data is None else data.num_classes
     number = typed if typed is not None else own if isinstance(own, int) else known
@@ -235,7 +232,6 @@ def line_to_beat(
 
 
 def _edge_blind_model(folder: str, chosen: ChosenData, *, quiet: bool) -> DefendedClassifier:
-    """A model that sees no edges, from a folder of ``train --model edge-blind``."""
     blind = load_model(folder)
     if blind.saved is None or not getattr(blind.model, "edge_blind", False):
         raise InputError(

@@ -96,7 +96,6 @@ def described(graphs: Dataset) -> dict[str, Any]:
 
 
 def _candidate(kind: Space, settings: dict[str, Any], graphs: Dataset, usual: Graph) -> dict[str, Any]:
-    """A defence worth trying, and how far it can reach on a graph of usual size."""
     defence = from_plain(kind.kind, settings)
     reaches = {effort: defence.best(usual, kind.request(values), graphs.num_classes) for effort, values in kind.efforts}
     known = {effort: best for effort, best in reaches.items() if best is not None}

@@ -73,8 +73,6 @@ class WorkerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions(WorkerOptions, OutputOptions):
-    """Processes of this machine, or a cluster."""
-
     engine: str = option("local, or ray for a cluster (needs Ray: pip install ray).", "local", panel="Where")
     address: str | None = option("Address of a running Ray cluster; by default one is started.", None, panel="Where")
 
@@ -88,7 +86,6 @@ class ClusterOptions(WorkerOptions, OutputOptions):
 
     @contextmanager
     def cluster(self) -> Iterator[Engine | None]:
-        """The Ray cluster, if one was named."""
         if self.engine == "ray":
             with ray_cluster.RayCluster(self.address, workers=self.workers) as cluster:
                 note(f"working on {cluster}", quiet=self.silent)
@@ -117,8 +114,6 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(SourceOptions):
-    """A data set and its split, given in full."""
-
     split_seed: int = data_option("Seed of the split.", 0)
     test: float = data_option("Share of the graphs that is kept for certification.", 0.3333)
     validation: float = data_option("Share of the graphs on which choices are made.", 0.1)
@@ -186,8 +181,6 @@ class ModelOptions(FeatureOptions, Defended):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDataOptions(ModelOptions, SourceOptions):
-    """A model and its own data, unless others are given."""
-
     data: str | None = data_option("Data set, as for train; by default the model's own.", None)
     task: str | None = data_option("graphs or nodes; by default what the model was trained for.", None)
     part: str = data_option("Which graphs: test, validation, train or all.", "test")
@@ -220,7 +213,6 @@ def command_function(run: Callable[[Any], Result | int]) -> Callable[..., None]:
 
 
 def run_command(run: Callable[[Any], Result | int], options: Any) -> int:
-    """Run a command and print its result as the options say; the exit code."""
     try:
         result = run(options)
     except KeyboardInterrupt:

@@ -41,7 +41,6 @@ class PredictOptions(OutputOptions, WorkerOptions, ModelOptions):
 
 
 def predict(options: PredictOptions) -> int:
-    """Answer; one line per graph. The exit code."""
     if _STREAM in options.files and len(options.files) > 1:
         raise InputError("- stands for standard input and is given alone; got files beside it (leave them out)")
     predictor = _Predictor(options)

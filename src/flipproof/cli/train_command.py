@@ -164,7 +164,9 @@ def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Pla
     if at_once:
         note("learning numbers of nodes and edges: a moment, without epochs", quiet=options.silent)
     if options.task == "nodes":
-        result = _on_nodes(network, parts, arguments)
+        taken, task = inspect.signature(training.train_nodes).parameters, NodeTask.of(parts.dataset)
+        own = {name: value for name, value in arguments.items() if name in taken}
+        result = training.train_nodes(network, task, split=split_nodes(task, seed=parts.seed), **own)
     else:
         result = training.train_for(network, parts.train, **arguments)
     told: dict[str, Any] = {"epochs": result.epochs, "best_epoch": result.best_epoch}
@@ -174,17 +176,8 @@ def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Pla
     return network, result.settings, {**told, **accuracy, "seconds": round(result.seconds, 3)}
 
 
-def _on_nodes(network: NamedNetwork, parts: Split, arguments: dict[str, Any]) -> Any:
-    from flipproof import training
-
-    taken = inspect.signature(training.train_nodes).parameters
-    own = {name: value for name, value in arguments.items() if name in taken}
-    task = NodeTask.of(parts.dataset)
-    return training.train_nodes(network, task, split=split_nodes(task, seed=parts.seed), **own)
-
-
 def _fitted(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
-    """The strong line of networks that ignore edges, how it was fitted, and what is told of it."""
+    """The line to beat, how it was fitted, and what is told of it."""
     validation = parts.validation if len(parts.validation) else None
     model, fit = fit_edge_blind(parts.train, features=hook, validation=validation, seed=options.seed)
     told = {"chosen": fit.kind, "compared": dict(fit.compared)}

@@ -74,7 +74,6 @@ def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symm
 
 
 def _from_tables(base: Path, listed: Mapping[str, tuple[str, str]]) -> list[RawGraph]:
-    """The graphs of ``edges.csv`` in the order of ``labels.csv``; both must name the same ones."""
     graphs = read_edge_table(base)
     for graph, (where, _) in listed.items():
         if graph not in graphs:
@@ -132,7 +131,6 @@ def _attributes(graphs: Sequence[RawGraph]) -> list[Attribute]:
 
 
 def _attribute(graphs: Sequence[RawGraph], name: str) -> Attribute:
-    """What becomes of one attribute of nodes."""
     values = [node.get(name) for graph in graphs for node in graph.nodes]
     missing = [
         f"{index} of {graph.name}" for graph in graphs for index, node in enumerate(graph.nodes) if name not in node
@@ -167,7 +165,6 @@ def graph_of(raw: RawGraph, attributes: Sequence[Attribute], label: int | None =
 
 
 def _numbers(node: dict[str, Any], index: int, attribute: Attribute) -> list[float]:
-    """What an attribute puts into the row of a node."""
     name, value = attribute.name, node.get(attribute.name)
     if attribute.categories:
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -42,8 +42,6 @@ def percent(count: float, total: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one method certifies for one graph."""
-
     label: int | None
     radius: int
     adds_radius: int
@@ -103,7 +101,6 @@ class CertifiedRun:
 
     @property
     def noun(self) -> str:
-        """What a row is about: a graph, or a node."""
         return self.settings.noun
 
     @property
@@ -118,24 +115,20 @@ class CertifiedRun:
 
     @property
     def defence(self) -> str:
-        """The defence in words."""
         name, words = self.settings.defence["name"], setting_words(self.settings.defence)
         return f"{name} ({words})" if words else wording(name).trait if wording(name).baseline else name
 
     @property
     def method(self) -> str:
-        """The method whose certificates the run holds."""
         return next(iter(self.readings))
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes that the model can name."""
         known = [str(name) for name in self.settings.class_names]
         return known + [f"class {label}" for label in range(len(known), self.settings.num_classes)]
 
     @property
     def only_class(self) -> str | None:
-        """The name of the class that every graph is given, though their labels differ; ``None`` if there is none."""
         label = only_class(*columns_of(self.rows, "predicted", "label").values())
         return None if label is None else self.class_names[label]
 
@@ -149,7 +142,6 @@ class CertifiedRun:
 
     @property
     def what(self) -> str:
-        """The graphs in words."""
         part = "" if self.settings.part == "all" else f"{self.settings.part} "
         of = "" if self.settings.data == UNNAMED else f" of {self.settings.data}"
         return f"{len(self.rows)} {part}{self.noun}s{of}"
@@ -163,7 +155,6 @@ class CertifiedRun:
         return right_radii([getattr(reading, attacker) for reading in own], [reading.label for reading in own], labels)
 
     def curve(self, method: str | None = None, attacker: str = "radius", *, top: int, name: str = "") -> Curve:
-        """Certified accuracy for r = 0..top."""
         return Curve.of(name or self.name, self.right_radii(method, attacker), top)
 
     def add_remove_counts(self) -> IntArray:
@@ -205,7 +196,6 @@ class CertifiedRun:
 
     @property
     def targets(self) -> dict[str, str]:
-        """Who may have been attacked: roles, in words."""
         return attack_targets(self.settings.defence["name"])
 
     @property

@@ -66,7 +66,6 @@ def paired_csv(runs: Sequence[CertifiedRun], radii: Sequence[int] | None = None)
 
 
 def _shown(runs: Sequence[CertifiedRun], radii: Sequence[int] | None) -> Sequence[int]:
-    """The radii asked for; by default a few, up to the first at which nothing is certified."""
     return [r for r in RADII if r <= curve_range(runs)] if radii is None else radii
 
 
@@ -104,13 +103,11 @@ def _accuracy_table(runs: Sequence[CertifiedRun], shown: Sequence[int]) -> str:
 
 
 def _share(curve: Any, r: int = 0) -> tuple[str, str]:
-    """A share in per cent, and its interval."""
     low, high = (100 * end[r] for end in curve.band)
     return f"{100 * curve.accuracy[r]:.1f}", f"[{low:.1f}, {high:.1f}]"
 
 
 def _cells(run: CertifiedRun, attacker: str, shown: Sequence[int]) -> list[Cell]:
-    """Certified accuracy at each radius, and the average radius."""
     radii = run.radii[attacker]
     curve, interval = Curve.of(run.name, radii, max(shown)), mean_radius_interval(radii)
     mean = f"{mean_radius(radii):.2f}"

@@ -75,7 +75,6 @@ def _flips(count: int) -> str:
 
 
 def _facts(run: CertifiedRun) -> dict[str, Any]:
-    """The numbers of a run's headline."""
     total = len(run.rows)
     counts = run.curve(top=max(curve_range([run]), 3)).certified
     against_all = max(r for r, count in enumerate(counts) if r == 0 or 2 * count >= total)
@@ -117,7 +116,6 @@ def _tiles(run: CertifiedRun) -> list[tuple[str, str, str]]:
 
 
 def _beside(run: CertifiedRun) -> dict[str, Any] | None:
-    """What is certified beside changes of nodes, where this was asked."""
     nodes = run.settings.question.get("nodes")
     if nodes is None:
         return None
@@ -161,7 +159,6 @@ def _median(run: CertifiedRun) -> str:
 
 
 def _beyond(runs: Sequence[CertifiedRun]) -> str:
-    """What the chart leaves out, in words."""
     top = curve_range(runs)
     left = [(run, int((run.right_radii() > top).sum())) for run in runs if not run.edge_blind]
     told = [

@@ -74,13 +74,11 @@ def inline_svg(stem: Path) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose first row is its head."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
 
 
 def latex_text(text: str) -> str:
-    """A user's text, shown as it is."""
     return re.sub(r"\s+", " ", "".join(_SPECIAL.get(character, character) for character in text))
 
 
@@ -98,7 +96,6 @@ def latex_table(
 
 
 def _latex_lines(row: Sequence[Cell]) -> list[list[str]]:
-    """The values of a row and, if there are any, their intervals below."""
     values = [cell if isinstance(cell, str) else cell[0] for cell in row]
     intervals = ["" if isinstance(cell, str) else rf"{{\scriptsize {cell[1]}}}" for cell in row]
     return [values, intervals] if any(intervals) else [values]

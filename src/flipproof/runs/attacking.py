@@ -98,7 +98,6 @@ def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[i
 
 
 def read_attacks(folder: Path) -> tuple[AttackSettings, dict[int, dict[str, Any]]]:
-    """A run of attacks, as far as it is finished: its settings, and the stored results by graph and role."""
     with open_run(folder, AttackSettings) as run:
         stored = {index: json.loads(run.store.load(index)) for index in sorted(run.store.finished())}
     if not stored:

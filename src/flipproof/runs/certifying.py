@@ -127,7 +127,6 @@ def _row(kind: type[Evidence], request: Any, task: tuple[int, bytes]) -> Row:
 
 
 def evidence_of(run: Run[CertifySettings], index: int) -> Any:
-    """What the model said about one graph, or node."""
     settings, kind = run.settings, run.settings.defence_class.evidence
     if settings.task == "graphs":
         return kind.from_bytes(run.store.load(index), source=f"the evidence of graph {index} in {run.folder}")
@@ -137,7 +136,6 @@ def evidence_of(run: Run[CertifySettings], index: int) -> Any:
 
 
 def _complaint(run: Run[CertifySettings], request: Any, index: int, graph: Graph) -> str | None:
-    """What is wrong with the stored evidence of a graph, if it cannot be used."""
     try:
         evidence = evidence_of(run, index)
     except InputError as error:

@@ -138,7 +138,6 @@ def compared_defences() -> list[Space]:
 
 
 def baselines() -> list[Candidate]:
-    """What every candidate is compared with: ignoring edges, and no defence."""
     return [Candidate(kind) for kind in spaces() if kind.baseline]
 
 

@@ -145,7 +145,6 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self
 
     def _new_folder(self) -> Path:
-        """Where models are kept, as long as the estimator lives."""
         self._folder = Path(tempfile.mkdtemp(prefix="flipproof"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return self._folder
@@ -233,7 +232,6 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     @property
     def _question(self) -> dict[str, Any]:
-        """What certification takes."""
         return {"samples": self.samples, "alpha": self.alpha, "seed": self.seed, **self._threat.request}
 
     @property
@@ -241,14 +239,12 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return Threat(self.radius, self.changes)
 
     def _experiment(self, source: DataSource) -> Experiment:
-        """What is searched, prepared."""
         epochs = checked_count(self.epochs, "epochs", 1, "for instance 200")
         plain = Experiment(source, self._threat, (), ladder_of(epochs), self.features, factory=self.model)
         experiment = replace(plain, candidates=self._candidates(plain))
         return experiment.prepared(quiet=not self.progress)
 
     def _fit(self, experiment: Experiment, folder: Path) -> fitting.Fitted:
-        """Search and train, with what is kept in the folder."""
         seconds, workers = checked_seconds(self.time), 1 if self.workers is None else self.workers
         fitted = fitting.fit(experiment, folder, seconds=seconds, workers=workers, quiet=not self.progress)
         self.trials_, self.edge_blind_ = fitted.results.table(), fitted.results.line.score
@@ -259,7 +255,6 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _measured(
         self, folder: Path, out: Path, data: Dataset, indices: Sequence[int], split_seed: int = 0
     ) -> dict[str, Any]:
-        """Certify graphs with what is in the folder, into a run folder with a report; what they say, as plain JSON."""
         return fitting.measure(
             folder,
             out,
@@ -347,7 +342,6 @@ def load(
 
 
 def _labels(graphs: Sequence[Graph], labels: ArrayLike | None) -> NDArray[Any]:
-    """One label per graph."""
     if labels is None:
         missing = next((place for place, graph in enumerate(graphs) if graph.label is None), None)
         if missing is not None:

@@ -81,7 +81,6 @@ class Trial:
 
     @property
     def training(self) -> dict[str, int]:
-        """Arguments of :func:`flipproof.train`."""
         return {} if self.epochs is None or not self.candidate.defence.trains else {"epochs": self.epochs}
 
 
@@ -107,7 +106,6 @@ class TrialResult:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "trial"}
 
     def radii(self, reading: str = "", attacker: str = "radius") -> IntArray:
-        """Of each graph what it withstands, -1 where the answer is wrong."""
         own = self.certified[reading]
         return right_radii(own[attacker], own["label"], self.labels)
 
@@ -153,7 +151,6 @@ def load_graphs(source: DataSource) -> Dataset:
 
 @lru_cache(maxsize=4)
 def _splits(source: DataSource, folded: bool, published: Path | None) -> list[Split]:
-    """The source's own split, or ten folds."""
     data = load_graphs(source)
     if not folded:
         return [source.split(data)]
@@ -200,7 +197,6 @@ class Experiment:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What certification takes."""
         return {**self.sampling, **({} if self.threat is None else self.threat.request)}
 
     def prepared(self, networks: Sequence[str] = (), *, quiet: bool = True) -> Experiment:

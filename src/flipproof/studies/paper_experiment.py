@@ -38,8 +38,6 @@ _CERTIFIED = ("gin", _RADIUS, "gcn")
 
 
 class Reading(NamedTuple):
-    """How votes are read."""
-
     method: str
     alpha: float
     samples: int
@@ -95,7 +93,6 @@ class Settings:
 
     @property
     def alpha(self) -> float:
-        """Failure probability of every figure that does not vary it."""
         return self.alphas[1]
 
     def samples(self, network: str = "gcn") -> int:
@@ -109,7 +106,6 @@ class Settings:
         return list(dict.fromkeys([*paper, *compared]))
 
     def jobs(self) -> list[Job]:
-        """All jobs, long ones first."""
         return [Job(*kind) for kind in product(("gin", "gcn"), self.keeps[::-1])]
 
 
@@ -127,14 +123,12 @@ class Model:
 
     @property
     def candidate(self) -> Candidate:
-        """The defence that the network is trained for."""
         return Candidate(space("smoothing"), space("smoothing").checked({"keep": self.keep}))
 
     def folder(self, out: Path) -> Path:
         return out / "models" / self.name
 
     def certificates(self, out: Path) -> Path:
-        """The certificates of the test graphs, in the run folder."""
         return out / "runs" / self.name / CERTIFICATES
 
 
@@ -254,7 +248,6 @@ _SIZES = 32  # up to this number of nodes a network tells them apart
 
 
 def _attacked_stages(keep: float, settings: Settings) -> list[dict[str, Any]]:
-    """How the network for the radius is trained on, after its first training."""
     attacked = _GIN | {"objective": "attacked", "learning_rate": 0.003}
     if keep < settings.one_flip_keep:
         return [attacked | {"flips": settings.radius_flips, "epochs": settings.radius_epochs}]
@@ -309,7 +302,6 @@ class Table:
 
 
 def read_certificates(paths: Sequence[Path]) -> Table:
-    """What :func:`write_certificates` wrote for the networks of a kind."""
     import pandas
 
     radii: dict[Reading, list[IntArray]] = {}

@@ -56,5 +56,4 @@ def marked(page: str) -> str:
 
 
 def stamped(page: str) -> bool:
-    """Whether the page says which code made it."""
     return _STAMP.search(page) is not None

@@ -68,12 +68,10 @@ class Space:
 
     @property
     def edge_blind(self) -> bool:
-        """Whether no attack on edges can change any answer."""
         return self.kind.edge_blind
 
     @property
     def baseline(self) -> bool:
-        """Whether it is something to compare with rather than a defence."""
         return wording(self.name).baseline
 
     @property
@@ -100,7 +98,6 @@ class Space:
         return self.checked(values)
 
     def candidates(self, graphs: Dataset, threat: Threat | None = None) -> list[Settings]:
-        """Settings worth trying on such graphs, and against an attack."""
         if self.baseline:
             return []
         return [self.checked({})] if self.proposed is None else self.proposed(graphs, threat)
@@ -237,7 +234,6 @@ def space(name: str) -> Space:
 
 
 def undefended() -> Space:
-    """The model as it is: no defence."""
     return space("none")
 
 

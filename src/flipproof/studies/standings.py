@@ -104,13 +104,11 @@ class Standing:
 
     @cached_property
     def measured(self) -> dict[tuple[str, str, str], Measured]:
-        """By method, attacker and radius, or another figure."""
         groups = self.records.groupby(["method", "attacker", "radius"], sort=False)
         counts = {key: 0 if key[2] in (_AVERAGE, _COST) else int(own["graphs"].iloc[0]) for key, own in groups}
         return {key: Measured(tuple(own["value"]), counts[key]) for key, own in groups}
 
     def accuracy(self, method: str, radius: int) -> Measured:
-        """Certified accuracy: the share of test graphs that are right and withstand any flips."""
         return self.measured[method, _ANY, str(radius)]
 
     def better(self, method: str, radius: str) -> bool:
@@ -133,7 +131,6 @@ class Standing:
 
 
 def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str, Any]]) -> list[Standing]:
-    """What finished jobs amount to, by data set."""
     return [
         _standing(protocol, {job: content for job, content in finished.items() if job.data == protocol.name})
         for protocol in protocols
@@ -176,7 +173,6 @@ def _standing(protocol: Protocol, finished: Mapping[Job, Mapping[str, Any]]) -> 
 
 
 def _figures(one: TrialResult, reading: str, content: Mapping[str, Any]) -> Iterator[tuple[int, str, str, float]]:
-    """What a method amounts to on a fold: number of graphs, attacker, radius, value."""
     count = len(one.graphs)
     for column, words in ATTACKERS.items():
         values = shares(one.radii(reading, column), RADII).tolist()
@@ -226,7 +222,6 @@ def write_benchmark(all_data: Sequence[Standing], folder: Path, page: Path, *, c
 
 
 def _draw(stem: Path, data: Standing) -> None:
-    """Certified accuracy on the test graphs of all folds together."""
     curves = tuple(Curve.of(name, own, max(RADII)) for name, own in data.radii.items() if name != data.line)
     curves_figure(stem, [Panel(data.title, curves, data.accuracy(data.line, 0).mean, data.limit)])
 

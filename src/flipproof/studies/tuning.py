@@ -101,8 +101,6 @@ class Search:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The trials of a search."""
-
     all: Sequence[TrialResult]
 
     @property
@@ -236,7 +234,6 @@ def training_command(experiment: Experiment, candidate: Candidate, options: Mapp
 
 
 def typed_command(name: str, options: Mapping[str, Any]) -> str:
-    """A command as it is typed; flags that are off, and what was not given, are left out."""
     words = ["flipproof", name]
     for key, value in options.items():
         if value is not None and value is not False:

@@ -33,13 +33,7 @@ from flipproof.progress import note
 from flipproof.report.content import ATTACKERS, RADII
 from flipproof.report.templates import rendered
 from flipproof.report.wording import LINE, shown_settings, title
-from flipproof.runs.certifying import (
-    Line,
-    certified_run,
-    certify_into,
-    keep_line,
-    read_line,
-)
+from flipproof.runs.certifying import Line, certified_run, certify_into, keep_line, read_line
 from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import Row, columns_of
 from flipproof.studies.search_space import space_of

@@ -17,26 +17,11 @@ from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.models.loading import model_identity
-from flipproof.runs.certifying import (
-    certified_run,
-    certify_into,
-    evidence_of,
-    read_evidence,
-    read_line,
-)
+from flipproof.runs.certifying import certified_run, certify_into, evidence_of, read_evidence, read_line
 from flipproof.runs.run_folder import RUN_FILE, CertifySettings, Run, differences, open_run
 from flipproof.runs.table import COLUMNS, Row, certificate_of, derive_row, read_table
 
-_OF_RUNS = (
-    "defended",
-    "graphs",
-    "out",
-    "name",
-    "progress",
-    "workers",
-    "engine",
-    "request",
-)  # are no part of the question
+_OF_RUNS = ("defended", "graphs", "out", "name", "progress", "workers", "engine", "request")  # no part of the question
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,6 +60,7 @@ class GivenGraphs(DataSource):
         return {"class_names": list(graphs.class_names), "split_seed": self.split_seed}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A graph classifier whose answers withstand edge flips: tries the defences, trains the best one, certifies its answers.
 
@@ -93,36 +94,19 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             gets right: the line to beat.
     """
 
-    def __init__(
-        self,
-        *,
-        radius: int | tuple[int, int] = 1,
-        changes: int = 0,
-        time: str | float = "10m",
-        defence: str | None = None,
-        model: Callable[..., Any] | None = None,
-        features: str | None = None,
-        epochs: int = 200,
-        validation: float = 0.2,
-        samples: int = 10_000,
-        alpha: float = 0.001,
-        seed: int | None = 0,
-        workers: int | None = None,
-        progress: bool = False,
-    ) -> None:
-        self.radius = radius
-        self.changes = changes
-        self.time = time
-        self.defence = defence
-        self.model = model
-        self.features = features
-        self.epochs = epochs
-        self.validation = validation
-        self.samples = samples
-        self.alpha = alpha
-        self.seed = seed
-        self.workers = workers
-        self.progress = progress
+    radius: int | tuple[int, int] = 1
+    changes: int = 0
+    time: str | float = "10m"
+    defence: str | None = None
+    model: Callable[..., Any] | None = None
+    features: str | None = None
+    epochs: int = 200
+    validation: float = 0.2
+    samples: int = 10_000
+    alpha: float = 0.001
+    seed: int | None = 0
+    workers: int | None = None
+    progress: bool = False
 
     def fit(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> Self:
         """Choose a defence on a part of the graphs, and train it on all of them.
@@ -241,8 +225,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _experiment(self, source: DataSource) -> Experiment:
         epochs = checked_count(self.epochs, "epochs", 1, "for instance 200")
         plain = Experiment(source, self._threat, (), ladder_of(epochs), self.features, factory=self.model)
-        experiment = replace(plain, candidates=self._candidates(plain))
-        return experiment.prepared(quiet=not self.progress)
+        return replace(plain, candidates=self._candidates(plain)).prepared(quiet=not self.progress)
 
     def _fit(self, experiment: Experiment, folder: Path) -> fitting.Fitted:
         seconds, workers = checked_seconds(self.time), 1 if self.workers is None else self.workers
@@ -269,10 +252,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         )
 
     def _candidates(self, experiment: Experiment) -> tuple[Candidate, ...]:
-        """Those that may win; none for all that defences propose."""
+        """Those that may win."""
         kinds = compared_defences()
-        if self.defence is None and self.model is None:
-            return ()
         if self.defence is not None:
             name = str(self.defence).split(" ", 1)[0]
             if name not in [kind.name for kind in kinds]:
@@ -287,8 +268,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             kinds = [kind for kind in kinds if kind.network is None]
             if not kinds:
                 raise InputError(f"defence {self.defence} brings its own network (leave model or defence out)")
-        train, threat = experiment.parts.train, experiment.threat
-        return tuple(Candidate(kind, one) for kind in kinds for one in kind.candidates(train, threat))
+        train = experiment.parts.train
+        return tuple(Candidate(kind, one) for kind in kinds for one in kind.candidates(train, experiment.threat))
 
     def _judged(self, graphs: Iterable[Any], labels: ArrayLike | None) -> tuple[list[Graph], NDArray[np.int64]]:
         """Graphs, and the positions of their labels in ``classes_``."""
@@ -388,15 +369,12 @@ def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> 
     }
     write_json(folder / _SUMMARY, summary)
     words = rendered("protection.txt", **summary, title=chosen.title, blind=chosen.defence.edge_blind, line=threat.line)
-    total = summary["test_graphs"]
-    share = {
-        key: shown_share(summary[key] * total, total) for key in ("accuracy", "withstood", "edge_blind", "undefended")
-    }
-    own = [chosen.title, share["accuracy"], share["withstood"]]
+    total, keys = summary["test_graphs"], ("accuracy", "withstood", "edge_blind", "undefended")
+    accuracy, withstood, blind, clean = (shown_share(summary[key] * total, total) for key in keys)
     table = [
         ["classifier", "not attacked", summary["target"]],
-        *([] if chosen.defence.edge_blind else [own]),
-        [threat.line, share["edge_blind"], share["edge_blind"]],
-        ["without a defence", share["undefended"], share["undefended"] if threat == Threat(0) else "not known"],
+        *([] if chosen.defence.edge_blind else [[chosen.title, accuracy, withstood]]),
+        [threat.line, blind, blind],
+        ["without a defence", clean, clean if threat == Threat(0) else "not known"],
     ]
     return Choice(summary, table, [" ".join(words.split())])

@@ -189,9 +189,6 @@ READERS: dict[str, Callable[[Path], RawGraph]] = {
 """The reader of each kind of file, by suffix."""
 
 
-# ---- tables ----
-
-
 def has_edge_table(folder: Path) -> bool:
     """Whether a folder holds a table of the edges of many graphs: its heading has a column ``graph``."""
     if not (folder / EDGES).is_file():

@@ -90,15 +90,8 @@ def latex_table(
     The first ``texts`` columns are set flush left, the others flush right. The interval of a cell stands below its value: side
     by side, seven columns would not fit on a page. It needs ``\usepackage{booktabs}``.
     """
-    lines = [[line for row in group for line in _latex_lines(row)] for group in groups]
     columns = "l" * texts + "r" * (len(head) - texts)
-    return rendered("table.tex", head=head, groups=lines, caption=caption, label=label, columns=columns)
-
-
-def _latex_lines(row: Sequence[Cell]) -> list[list[str]]:
-    values = [cell if isinstance(cell, str) else cell[0] for cell in row]
-    intervals = ["" if isinstance(cell, str) else rf"{{\scriptsize {cell[1]}}}" for cell in row]
-    return [values, intervals] if any(intervals) else [values]
+    return rendered("table.tex", head=head, groups=groups, caption=caption, label=label, columns=columns)
 
 
 def references() -> dict[str, str]:

@@ -21,24 +21,29 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.metrics import certified_accuracy, shown_share
+from flipproof.certificates.metrics import certified_accuracy, right_radii, share_interval, shares, shown_share
 from flipproof.checks import checked_count, checked_seconds, checked_seed
 from flipproof.datasets import Dataset, split
 from flipproof.datasets.dataset import UNNAMED
 from flipproof.datasets.sources import DataSource, fingerprint
 from flipproof.defences.defence import DefendedClassifier
+from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.files import write_json
 from flipproof.graphs import Graph, as_graphs
+from flipproof.models.loading import load_model
 from flipproof.progress import note
+from flipproof.report.content import RADII
 from flipproof.report.templates import rendered
+from flipproof.runs.certifying import Line, certified_run, certify_into, keep_line, read_evidence
 from flipproof.studies import fitting
 from flipproof.studies.candidate import Candidate, compared_defences, named_candidate
 from flipproof.studies.experiment import Experiment, ladder_of
 from flipproof.studies.threat import Threat
 from flipproof.studies.tuning import Choice, typed_command
 
+_TINY = 4  # pieces of work that are not worth more than this process
 _ESTIMATOR, _SUMMARY = "estimator.json", "protect.json"  # what save and flipproof protect leave
 
 
@@ -238,18 +243,47 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _measured(
         self, folder: Path, out: Path, data: Dataset, indices: Sequence[int], split_seed: int = 0
     ) -> dict[str, Any]:
-        return fitting.measure(
-            folder,
-            out,
-            self._threat,
-            data,
-            indices,
-            factory=self.model,
-            question=self._question,
-            split_seed=split_seed,
-            workers=1 if self.workers is None else self.workers,
-            quiet=not self.progress,
-        )
+        """Certify graphs with what is in the folder, into a run folder with a report; what they say, as plain JSON."""
+        from flipproof.report.reading import read_run
+        from flipproof.report.report_page import write_report
+
+        graphs, threat, quiet = {index: data[index] for index in indices}, self._threat, not self.progress
+        loaded = load_model(str(folder / fitting.MODEL), self.model)
+        classifiers = fitting.classifiers_in(folder, self.model)
+        model, count = classifiers.pop(fitting.MODEL), cores() if self.workers == 0 else self.workers or 1
+        request = from_plain(model.defence.request, {**self._question, "graphs": len(indices)})
+        answers = {
+            role: {index: line.predict(graph) for index, graph in graphs.items()} for role, line in classifiers.items()
+        }
+        right = {role: sum(graphs[i].label == answer for i, answer in own.items()) for role, own in answers.items()}
+        stated: dict[str, Any] = {"split_seed": split_seed, "model": loaded.name, "model_sha256": loaded.identity}
+        with certified_run(out, model, request, data, graphs, features=loaded.features(None), **stated) as held:
+            rows = certify_into(
+                held,
+                model,
+                graphs,
+                engine=lambda pieces: model.engine(1 if pieces < _TINY else count, quiet=quiet),
+                quiet=quiet,
+            )
+            certified = ((request.read(evidence), graphs[index]) for index, evidence in read_evidence(held))
+            withstood = sum(threat.right(model, *pair) for pair in certified)
+            radii = right_radii(*rows.columns("radius", "predicted", "label").values())
+            blind = right.get(fitting.BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
+            if line := answers.get(fitting.BLIND):
+                keep_line(held, Line({index: answer for index, answer in line.items() if answer is not None}))
+        shown, total = sorted({*RADII, threat.number}), len(rows)
+        accuracy = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
+        write_report(out, [read_run(out, folder.resolve().name)])
+        return {
+            "accuracy": accuracy["0"],
+            "certified_accuracy": accuracy,
+            "target": threat.words,
+            "withstood": withstood / total,
+            "interval": [float(end) for end in share_interval(withstood, total)],
+            "edge_blind": blind / total,
+            "undefended": right[fitting.CLEAN] / total,
+            "test_graphs": total,
+        }
 
     def _candidates(self, experiment: Experiment) -> tuple[Candidate, ...]:
         """Those that may win."""

@@ -1,4 +1,4 @@
-"""From a prepared experiment to classifiers in a folder, and from these to a run folder of certificates.
+"""From a prepared experiment to trained classifiers in a folder.
 
 FOLDER/run.json, FOLDER/evidence.sqlite                what was asked; every trial, every finished training
 FOLDER/model, FOLDER/edge_blind, FOLDER/undefended     the chosen model, and those that it is compared with
@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flipproof.certificates.metrics import right_radii, share_interval, shares
-from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource
 from flipproof.defences import trained_defence
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import cores
 from flipproof.engines.pool import one_thread
-from flipproof.fields import from_plain
 from flipproof.models.loading import load_features, load_model
 from flipproof.progress import note
-from flipproof.report.content import RADII
-from flipproof.runs.certifying import Line, certified_run, certify_into, keep_line, read_evidence
 from flipproof.runs.run_folder import StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
 from flipproof.studies.experiment import Experiment, Trial, run_jobs
-from flipproof.studies.threat import Threat
 from flipproof.studies.tuning import CERTAIN, Results, Search
 
-_TINY = 4  # pieces of work that are not worth more than this process
-MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
+MODEL, BLIND, CLEAN = "model", "edge_blind", "undefended"
 _CHOICE = "final choice"  # in the store
 
 
@@ -62,7 +55,7 @@ def fit(experiment: Experiment, folder: Path, *, seconds: float, workers: int | 
         chosen = {MODEL: results.chosen.trial.candidate}
         for line in baselines():
             if line != chosen[MODEL]:
-                chosen[_BLIND if line.defence.edge_blind else _CLEAN] = line
+                chosen[BLIND if line.defence.edge_blind else CLEAN] = line
         epochs = made or {role: _epochs(one, results, experiment, ends) for role, one in chosen.items()}
         run.store.finish(_CHOICE, json.dumps(epochs).encode())
         finals = [Trial(one, epochs[role], role) for role, one in chosen.items()]
@@ -79,7 +72,7 @@ def fit(experiment: Experiment, folder: Path, *, seconds: float, workers: int | 
 def classifiers_in(folder: Path, factory: Callable[..., Any] | None = None) -> dict[str, DefendedClassifier]:
     """The classifiers that were trained at the end, by role, the chosen one first."""
     classifiers = {}
-    for role in (MODEL, _BLIND, _CLEAN):
+    for role in (MODEL, BLIND, CLEAN):
         if (folder / role).is_dir():
             own = load_model(str(folder / role), factory)
             settings = {"num_classes": own.metadata["num_classes"], "features": load_features(own.features(None))}
@@ -130,62 +123,3 @@ def _train(experiment: Experiment, folder: Path, final: Trial) -> dict[str, Any]
     )
     part.unlink(missing_ok=True)
     return {"weights_sha256": models.load_metadata(out).weights_hash}
-
-
-def measure(
-    folder: Path,
-    out: Path,
-    threat: Threat,
-    data: Dataset,
-    indices: Sequence[int],
-    *,
-    factory: Callable[..., Any] | None = None,
-    question: Mapping[str, Any],
-    split_seed: int = 0,
-    workers: int | None = None,
-    quiet: bool = True,
-) -> dict[str, Any]:
-    """Certify graphs with what :func:`fit` left in a folder, into a run folder with a report; what they say, as plain JSON.
-
-    ``question`` is what certification takes, as far as the defence knows it.
-    """
-    from flipproof.report.reading import read_run
-    from flipproof.report.report_page import write_report
-
-    graphs = {index: data[index] for index in indices}
-    loaded, classifiers = load_model(str(folder / MODEL), factory), classifiers_in(folder, factory)
-    model, count = classifiers.pop(MODEL), workers or cores()
-    request = from_plain(model.defence.request, {**question, "graphs": len(indices)})
-    answers = {
-        role: {index: line.predict(graph) for index, graph in graphs.items()} for role, line in classifiers.items()
-    }
-    right = {role: sum(graphs[i].label == answer for i, answer in own.items()) for role, own in answers.items()}
-    stated: dict[str, Any] = {"split_seed": split_seed, "model": loaded.name, "model_sha256": loaded.identity}
-    with certified_run(out, model, request, data, graphs, features=loaded.features(None), **stated) as held:
-        rows = certify_into(
-            held,
-            model,
-            graphs,
-            engine=lambda pieces: model.engine(1 if pieces < _TINY else count, quiet=quiet),
-            quiet=quiet,
-        )
-        withstood = sum(
-            threat.right(model, request.read(evidence), graphs[index]) for index, evidence in read_evidence(held)
-        )
-        radii = right_radii(*rows.columns("radius", "predicted", "label").values())
-        blind = right.get(_BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
-        if _BLIND in answers:
-            keep_line(held, Line({index: answer for index, answer in answers[_BLIND].items() if answer is not None}))
-    shown = sorted({*RADII, threat.number})
-    certified = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
-    write_report(out, [read_run(out, folder.resolve().name)])
-    return {
-        "accuracy": certified["0"],
-        "certified_accuracy": certified,
-        "target": threat.words,
-        "withstood": withstood / len(rows),
-        "interval": [float(end) for end in share_interval(withstood, len(rows))],
-        "edge_blind": blind / len(rows),
-        "undefended": right[_CLEAN] / len(rows),
-        "test_graphs": len(rows),
-    }

@@ -21,11 +21,12 @@ _FLAGS = {"true": True, "false": False}
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A trained or fitted model, the hook of its node features, and how it was trained."""
+    """A trained or fitted model, the hook of its node features, how it was trained, and what is told of it."""
 
     model: Any
     features: Any
     settings: dict[str, Any]
+    told: dict[str, Any]
     in_features: int = 0
     num_classes: int | None = None  # by default those that the model says it has
 
@@ -47,7 +48,12 @@ class Candidate:
     @property
     def model(self) -> str:
         """The name of its network, or of what is fitted instead."""
-        return (self.network or self.defence.network or "gin") if self.defence.trains else self.defence.name
+        return self.network or self.defence.network or ("gin" if self.defence.trains else self.defence.name)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether it is fitted at once, not trained over epochs."""
+        return not self.defence.trains and self.model == self.defence.name
 
     def variants(self) -> list[Candidate]:
         return [replace(self, recipe=dict(recipe)) for recipe in self.defence.recipes]
@@ -104,22 +110,36 @@ class Candidate:
         The network is made by ``factory``, where there is one, otherwise as ``network`` says. ``training`` are arguments of
         :func:`flipproof.train`; those that the defence needs take precedence.
         """
-        from flipproof import models
         from flipproof.training import train_for
 
-        if not self.defence.trains:
-            model, fit = fit_edge_blind(graphs, features=features, validation=None, seed=seed)
-            return Learned(model, features, {"seed": seed, "chosen": fit.kind})
-        # a constant says nothing beside the number of nodes, which a network of a defence's own knows
-        constant = self.defence.network is not None and features.spec == "constant"
+        if self.fitted:
+            fitted, fit = fit_edge_blind(graphs, features=features, validation=training.get("validation"), seed=seed)
+            told = {"chosen": fit.kind, "compared": dict(fit.compared)}
+            told |= {"train_accuracy": fit.accuracy, "validation_accuracy": fit.validation_accuracy}
+            return Learned(fitted, features, {"seed": seed, "chosen": fit.kind}, told)
+        model, width = self.build(graphs, features=features, seed=seed, network=network, factory=factory)
+        result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
+        return Learned(model, features, result.settings, training_told(result), width, graphs.num_classes)
+
+    def build(
+        self,
+        graphs: Dataset,
+        *,
+        features: Any,
+        seed: int,
+        network: Mapping[str, Any],
+        factory: Callable[..., Any] | None = None,
+    ) -> tuple[Any, int]:
+        """A fresh network for these graphs, and the number of node features that it reads."""
+        from flipproof import models
+
+        # a constant says nothing beside the number of nodes, which a network made for a defence knows
+        constant = features.spec == "constant" and self.model in {kind.network for kind in (*spaces(), self.defence)}
         width = 0 if constant else int(features.of(graphs[0]).shape[1])
         sizes = {"in_features": width, "num_classes": graphs.num_classes}
-        if factory is None:
-            model = models.build({"name": self.model, **sizes, **network}, seed=seed)
-        else:
-            model = models.from_factory(factory, **sizes, seed=seed)
-        result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
-        return Learned(model, features, result.settings, width, graphs.num_classes)
+        if factory is not None:
+            return models.from_factory(factory, **sizes, seed=seed), width
+        return models.build({"name": self.model, **sizes, **network}, seed=seed), width
 
     def defended(self, model: Any, features: Any, **wrapped: Any) -> DefendedClassifier:
         return DefendedClassifier(model, from_plain(self.defence.kind, self.settings), features=features, **wrapped)
@@ -130,6 +150,12 @@ class Candidate:
         question, defence = self.question(sampling, graphs=len(graphs)), from_plain(self.defence.kind, self.settings)
         shown = dict.fromkeys((ordered[len(ordered) // 2], ordered[0], ordered[-1]))
         return any(threat.reached(defence, question, graph, graphs.num_classes) for graph in shown)
+
+
+def training_told(result: Any) -> dict[str, Any]:
+    """What is told of a training."""
+    accuracy = {"train_accuracy": result.final.accuracy, "validation_accuracy": result.final.validation_accuracy}
+    return {"epochs": result.epochs, "best_epoch": result.best_epoch, **accuracy}
 
 
 def compared_defences() -> list[Space]:

@@ -239,7 +239,8 @@ def chosen_rows(rows: Sequence[Row], most: int) -> list[Row]:
         group = (row["label"], row["predicted"] == row["label"], row["predicted"] is None, row["radius"])
         rank.append((groups[group], place))
         groups[group] += 1
-    return [rows[place] for place in sorted(place for _, place in sorted(rank)[:most])]
+    chosen = {place for _, place in sorted(rank)[:most]}
+    return [row for place, row in enumerate(rows) if place in chosen]
 
 
 def paired(runs: Sequence[CertifiedRun], radii: Iterable[int]) -> list[PairedTest]:

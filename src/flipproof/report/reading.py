@@ -15,7 +15,7 @@ from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, chosen_ro
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import Line, evidence_of, line_in, read_evidence, read_line
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, open_run
-from flipproof.runs.table import Row, columns_of, read_table
+from flipproof.runs.table import columns_of, read_table
 
 MOST_LISTED = 2_000  # graphs of a run that a page lists one by one; of more, some of every class and outcome
 
@@ -60,28 +60,20 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
                 f"{folder} has evidence of {done} of {len(items)} graphs: the run is not finished (run its flipproof certify "
                 "command again)"
             )
-        table = read_table(folder)
-        places = {index: place for place, index in enumerate(table.columns("graph")["graph"])}
-        rows: list[Row] = []
-        readings: dict[str, dict[int, Reading]] = {}
-        kept: dict[str, Any] = {}  # most graphs have the same lists and grids
+        rows = read_table(folder)
+        columns = rows.columns("graph", "evidence_sha256", "predicted", *ATTACKERS, "p_lower")
+        digests = dict(zip(columns.pop("graph"), columns.pop("evidence_sha256"), strict=True))
+        readings: dict[str, dict[int, Reading]] = {
+            rows[0]["method"]: dict(zip(digests, map(Reading, *columns.values()), strict=True))
+        }
         for index, evidence in read_evidence(run):
-            row: Row = table[places[index]] if index in places else {"evidence_sha256": None}
-            if row["evidence_sha256"] != evidence.digest:
+            if digests.get(index) != evidence.digest:
                 raise InputError(
                     f"the certificate of graph {index} in {folder} was not read from the evidence that is there (flipproof "
                     "verify tells more; run its flipproof certify command again to derive it again)"
                 )
-            shared = {
-                column: kept.setdefault(str(cell), cell)
-                for column, cell in row.items()
-                if isinstance(cell, (list, str))
-            }
-            rows.append({**row, **shared})
-            own = Reading(row["predicted"], *(row[column] for column in (*ATTACKERS, "p_lower")))
-            others = {method: Reading.of(other) for method, other in request.readings(evidence).items()}
-            for method, reading in {rows[0]["method"]: own, **others}.items():
-                readings.setdefault(method, {})[index] = reading
+            for method, certificate in request.readings(evidence).items():
+                readings.setdefault(method, {})[index] = Reading.of(certificate)
             advance(1)
         graphs: dict[int, Graph] = {}
         weak_spots: dict[int, WeakSpots] = {}

@@ -44,18 +44,13 @@ def certified_run(
     data: Dataset,
     graphs: Mapping[int, Graph],
     *,
-    model: str,
-    model_sha256: str,
     features: str | None = None,
-    name: str | None = None,
-    part: str = "test",
-    split_seed: int = 0,
-    graphs_seed: int | None = None,
+    **stated: Any,
 ) -> Iterator[Run[CertifySettings]]:
     """A run folder for certificates of these graphs of the data, begun or continued once model and graphs are checked.
 
-    No shortcut to the model is taken where the run that is there took none. ``features`` names a user's own function, ``name``
-    the data where it is not their own name.
+    No shortcut to the model is taken where the run that is there took none. ``features`` names a user's own function. What else
+    is ``stated`` are fields of :class:`CertifySettings`: at least ``model`` and ``model_sha256``.
     """
     there = classifier.classifier.shortcuts and (Path(out) / RUN_FILE).is_file()
     for path in CertifySettings.read(Path(out)).paths if there else ():
@@ -64,15 +59,10 @@ def certified_run(
             break
     classifier.check(data.subset(graphs), request)
     settings = CertifySettings(
-        data=data.name if name is None else name,
+        **{"data": data.name, "part": "test", "split_seed": 0, **stated},
         data_sha256=fingerprint(data),
         class_names=list(data.class_names),
-        part=part,
-        split_seed=split_seed,
         graphs=list(graphs),
-        graphs_seed=graphs_seed,
-        model=model,
-        model_sha256=model_sha256,
         features=features_shown(classifier, graphs.values(), features),
         num_classes=classifier.num_classes,
         defence=described(classifier.defence),

@@ -104,7 +104,7 @@ def certify_run(
         request = kind(**question, **({"graphs": len(data)} if "graphs" in known else {}))
     where = engine or chosen.engine(workers)
     stated: dict[str, Any] = {"model": type(defended.model).__name__, "part": "all"}
-    stated |= {"model_sha256": model_identity(defended.model)} | ({} if name is None else {"name": str(name)})
+    stated |= {"model_sha256": model_identity(defended.model)} | ({} if name is None else {"data": str(name)})
     with certified_run(out, chosen, request, data, members, **stated) as run:
         rows = certify_into(run, chosen, members, engine=lambda pieces: where, quiet=not progress)
     return [certificate_of(row) for row in rows]

@@ -27,7 +27,7 @@ from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
 from flipproof.report.drawing import NetworksCurve
 from flipproof.runs.certifying import ask_missing, certified_run, read_evidence
-from flipproof.runs.run_folder import CertifySettings, Run, StudySettings, written_run
+from flipproof.runs.run_folder import StudySettings, written_run
 from flipproof.studies.candidate import Candidate
 from flipproof.studies.experiment import run_jobs
 from flipproof.studies.search_space import fit_edge_blind, space
@@ -257,10 +257,12 @@ def _attacked_stages(keep: float, settings: Settings) -> list[dict[str, Any]]:
 
 
 def _certify(model: Model, settings: Settings, folder: Path) -> None:
-    """Ask about every test graph, as ``flipproof certify`` does, and read all certificates off the votes; once."""
+    """Ask about every test graph, as ``flipproof certify`` does, and write all readings of the votes; once."""
+    import pandas
+
     from flipproof import models
 
-    parts, candidate = data_split(settings), model.candidate
+    parts, candidate, rows = data_split(settings), model.candidate, list[tuple[Any, ...]]()
     graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
     defence = candidate.defended(models.load(model.folder(folder)), "degree")
     samples = settings.samples(model.network)
@@ -271,23 +273,13 @@ def _certify(model: Model, settings: Settings, folder: Path) -> None:
     stated: dict[str, Any] = {"split_seed": settings.seed, "model": model.network, "model_sha256": identity}
     with certified_run(model.certificates(folder).parent, defence, question, parts.dataset, graphs, **stated) as run:
         ask_missing(run, defence, graphs, engine=lambda pieces: ThisProcess())
-        write_certificates(run, settings.readings(model.network))
-
-
-def write_certificates(run: Run[CertifySettings], readings: Sequence[Reading]) -> None:
-    """Write ``certificates.csv`` of a run: all readings of the votes of every graph."""
-    import pandas
-
-    rows = []
-    for index, evidence in read_evidence(run):
-        for reading in readings:
-            read = certify_votes(
-                cast(Votes, evidence), method=reading.method, alpha=reading.alpha, samples=reading.samples
-            )
-            rows.append((index, evidence.graph.label, *reading, read.label, read.radius))
-    table = pandas.DataFrame(rows, columns=["graph", "label", *Reading._fields, "predicted", "radius"])
-    content = table.astype({"predicted": "Int64"}).to_csv(index=False, lineterminator="\n")
-    write_text(run.folder / CERTIFICATES, content)
+        for index, evidence in read_evidence(run):
+            for reading in settings.readings(model.network):
+                read = certify_votes(cast(Votes, evidence), **reading._asdict())
+                rows.append((index, evidence.graph.label, *reading, read.label, read.radius))
+        table = pandas.DataFrame(rows, columns=["graph", "label", *Reading._fields, "predicted", "radius"])
+        content = table.astype({"predicted": "Int64"}).to_csv(index=False, lineterminator="\n")
+        write_text(run.folder / CERTIFICATES, content)
 
 
 @dataclass(frozen=True, eq=False)

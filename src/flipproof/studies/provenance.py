@@ -53,7 +53,3 @@ def marked(page: str) -> str:
         return plain
     end = stamps[0].end()
     return f"{plain[:end]}\n\n{_REMARK}{plain[end:].lstrip()}"
-
-
-def stamped(page: str) -> bool:
-    return _STAMP.search(page) is not None

@@ -100,19 +100,17 @@ def _facts(run: CertifiedRun) -> dict[str, Any]:
     }
 
 
-def _tiles(run: CertifiedRun) -> list[tuple[str, str, str]]:
+def _tiles(run: CertifiedRun) -> list[tuple[str, str]]:
     curve = run.curve(top=3)
     tiles = [(share_text(curve, 0), "answered right")]
     if not run.edge_blind:
         tiles += [(share_text(curve, r), f"right under {_flips(r)}") for r in (1, 2, 3)]
-        tiles.append(
-            (_average(run), f"flips withstood on average, {_median(run)} in the median (wrong answers count 0)")
-        )
+        median = f"{_median(run)} in the median (wrong answers count 0)"
+        tiles.append((_average(run), f"flips withstood on average, {median}"))
         if run.line is not None:
             line = share_text(Curve("edge-blind", (run.line,), len(run.rows)), 0)
             tiles.append((line, "right for a classifier that ignores edges, under any flips"))
-    parts = ((shown.partition(" "), what) for shown, what in tiles)
-    return [(value, interval, what) for (value, _, interval), what in parts]
+    return tiles
 
 
 def _beside(run: CertifiedRun) -> dict[str, Any] | None:

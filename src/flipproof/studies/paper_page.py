@@ -129,14 +129,6 @@ def _gained_beyond(few: IntArray, many: IntArray) -> Interval:
 
 
 _METHODS = ("paper", "votes", "influence")
-_CAPTIONS = (
-    "Impact of the keep probability: the paper's first figure.",
-    "Impact of alpha, read from the same votes: the paper's second figure.",
-    "Impact of the number of samples, read from the same votes: the paper's third figure.",
-    "Beyond the paper: what our certificates get out of the same votes, for the paper's network, for a stronger one trained for "
-    "accuracy, and for the same one trained for the radius. "
-    "Dotted red: a classifier that ignores edges, certified at every radius.",
-)
 _NETWORKS = {"gcn": "GCN", "gin": "GIN", "gin-radius": "GIN for the radius"}
 
 
@@ -162,7 +154,7 @@ def write_paper(settings: Settings, folder: Path) -> Reproduced:
     facts = rendered("paper_facts.txt", settings=settings, data=parts.describe(), floor=right).splitlines()
     marked = markdown_table(_claim_table(claims, no="**no**"))
     write_text(folder / "claims.md", rendered("paper.md", facts=facts, claim_table=marked, gains=markdown_table(gains)))
-    figures = [(stem.name, caption, inline_svg(stem)) for stem, caption in zip(stems, _CAPTIONS, strict=True)]
+    figures = {stem.name: inline_svg(stem) for stem in stems}
     shown: dict[str, Any] = {"claims": claims, "claim_table": _claim_table(claims), "figures": figures, "gains": gains}
     write_text(folder / "index.html", rendered("paper.html", facts=facts, **shown))
     pictures = [stem.with_suffix(".png") for stem in stems]

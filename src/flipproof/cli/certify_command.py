@@ -70,7 +70,7 @@ def certify(options: CertifyOptions) -> Result:
     def workers(count: int) -> int:
         return options.workers or (1 if 1 < count < _TINY else cores())
 
-    stated = {"model": loaded.name, "model_sha256": loaded.identity, "part": options.part}
+    stated: dict[str, Any] = {"model": loaded.name, "model_sha256": loaded.identity, "part": options.part}
     stated |= {"split_seed": chosen.source.split_seed, "graphs_seed": chosen.graphs_seed}
     features = loaded.features(options.features)
     begun = certified_run(options.out, defended, request, chosen.dataset, chosen.graphs, features=features, **stated)

@@ -84,18 +84,9 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
             if spots is not None:
                 weak_spots[row["graph"]] = spots
         line = read_line(run) or Line()
-        return CertifiedRun(
-            name=name,
-            settings=run.settings,
-            rows=rows,
-            line=line.right(rows),
-            folder=folder,
-            graphs=graphs,
-            readings=readings,
-            majority=line.majority_right(rows),
-            no_line=line.missing,
-            weak_spots=weak_spots,
-        )
+        compared = {"line": line.right(rows), "majority": line.majority_right(rows), "no_line": line.missing}
+        known: Any = {"graphs": graphs, "readings": readings, "weak_spots": weak_spots, **compared}
+        return CertifiedRun(name=name, settings=run.settings, rows=rows, folder=folder, **known)
 
 
 def with_lines(runs: Sequence[CertifiedRun]) -> list[CertifiedRun]:

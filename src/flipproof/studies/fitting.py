@@ -108,18 +108,10 @@ def _train(experiment: Experiment, folder: Path, final: Trial) -> dict[str, Any]
     part = out.with_name(f"{out.name}.part")
     with one_thread():
         learned = experiment.learn(final, source.split(data).train, checkpoint=part)
-    models.save(
-        learned.model,
-        out,
-        factory=experiment.factory if candidate.defence.trains else None,
-        defence={"name": candidate.defence.name, **candidate.settings},
-        features=learned.features,
-        metadata={
-            "in_features": learned.in_features,
-            "num_classes": data.num_classes,
-            **source.metadata(data),
-            "training": learned.settings,
-        },
-    )
+    factory = experiment.factory if candidate.defence.trains else None
+    defence = {"name": candidate.defence.name, **candidate.settings}
+    sizes = {"in_features": learned.in_features, "num_classes": data.num_classes}
+    metadata = {**sizes, **source.metadata(data), "training": learned.settings}
+    models.save(learned.model, out, factory=factory, defence=defence, features=learned.features, metadata=metadata)
     part.unlink(missing_ok=True)
     return {"weights_sha256": models.load_metadata(out).weights_hash}

@@ -173,20 +173,12 @@ def do_job(settings: Settings, folder: Path, job: Job) -> None:
 
     with one_thread():
         if not all(model.folder(folder).exists() for model in job.models(settings)):
+            data = {"data": f"topologies:{settings.graphs}", "data_seed": settings.seed, "split_seed": settings.seed}
+            data |= {"test": 1 - settings.train_graphs / settings.graphs}
             for model, (network, stages) in train_networks(job, settings).items():
-                models.save(
-                    network,
-                    model.folder(folder),
-                    defence={"name": model.candidate.defence.name, **model.candidate.settings},
-                    features="degree",
-                    metadata={
-                        "data": f"topologies:{settings.graphs}",
-                        "data_seed": settings.seed,
-                        "split_seed": settings.seed,
-                        "test": 1 - settings.train_graphs / settings.graphs,
-                        "training": stages,
-                    },
-                )
+                defence = {"name": model.candidate.defence.name, **model.candidate.settings}
+                metadata = {**data, "training": stages}
+                models.save(network, model.folder(folder), defence=defence, features="degree", metadata=metadata)
         for model in job.models(settings):
             if not model.certificates(folder).exists():
                 _certify(model, settings, folder)
@@ -265,10 +257,8 @@ def _certify(model: Model, settings: Settings, folder: Path) -> None:
     parts, candidate, rows = data_split(settings), model.candidate, list[tuple[Any, ...]]()
     graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
     defence = candidate.defended(models.load(model.folder(folder)), "degree")
-    samples = settings.samples(model.network)
-    question = candidate.question(
-        {"samples": samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}, graphs=len(graphs)
-    )
+    asked = {"samples": settings.samples(model.network), "alpha": settings.alpha, "seed": settings.seed}
+    question = candidate.question({**asked, "method": "paper"}, graphs=len(graphs))
     identity = models.load_metadata(model.folder(folder)).weights_hash
     stated: dict[str, Any] = {"split_seed": settings.seed, "model": model.network, "model_sha256": identity}
     with certified_run(model.certificates(folder).parent, defence, question, parts.dataset, graphs, **stated) as run:

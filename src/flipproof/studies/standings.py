@@ -131,15 +131,14 @@ class Standing:
 
 
 def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str, Any]]) -> list[Standing]:
-    return [
-        _standing(protocol, {job: content for job, content in finished.items() if job.data == protocol.name})
-        for protocol in protocols
-    ]
+    """What finished jobs amount to, by data set."""
+    return [_standing(protocol, finished) for protocol in protocols]
 
 
-def _standing(protocol: Protocol, finished: Mapping[Job, Mapping[str, Any]]) -> Standing:
+def _standing(protocol: Protocol, jobs: Mapping[Job, Mapping[str, Any]]) -> Standing:
     import pandas
 
+    finished = {job: content for job, content in jobs.items() if job.data == protocol.name}
     most = next((content for job, content in finished.items() if job.row == LIMIT), None)
     limit = None if most is None else dict(zip(RADII, np.divide(most["most"], most["graphs"]).tolist(), strict=True))
     radii: dict[str, IntArray] = {}
@@ -160,16 +159,10 @@ def _standing(protocol: Protocol, finished: Mapping[Job, Mapping[str, Any]]) -> 
         remarks += [f"{row.name}: validation graphs chose {told}."] * bool(told)
         if all(only_class(one.certified[""]["label"], one.labels) is not None for one in results.values()):
             remarks.append(f"{row.name} names one class only, whatever the graph: nothing follows for its defence.")
-    return Standing(
-        protocol,
-        pandas.DataFrame(lines, columns=["method", "fold", "graphs", "attacker", "radius", "value"]),
-        radii,
-        line,
-        remarks,
-        sum(content["all_seconds"] for content in finished.values()),
-        tuple({str(content["made"]): content["made"] for content in finished.values()}.values()),
-        limit,
-    )
+    records = pandas.DataFrame(lines, columns=["method", "fold", "graphs", "attacker", "radius", "value"])
+    seconds = sum(content["all_seconds"] for content in finished.values())
+    made = tuple({str(content["made"]): content["made"] for content in finished.values()}.values())
+    return Standing(protocol, records, radii, line, remarks, seconds, made, limit)
 
 
 def _figures(one: TrialResult, reading: str, content: Mapping[str, Any]) -> Iterator[tuple[int, str, str, float]]:

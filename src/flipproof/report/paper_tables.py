@@ -13,6 +13,7 @@ from flipproof.errors import InputError
 from flipproof.report.content import ATTACKERS, RADII, CertifiedRun, curve_range, paired
 from flipproof.report.templates import Cell, latex_table, latex_text, rendered
 
+_CSV: Any = {"index": False, "lineterminator": "\n", "float_format": "%.6f"}
 _COUNTS = ["both", "only_first", "only_second", "neither", "difference"]
 
 
@@ -30,7 +31,7 @@ def long_csv(runs: Sequence[CertifiedRun], radii: Sequence[int] | None = None) -
                 shares = _ends("certified_accuracy", "", curve, r)
                 line = _ends("edge_blind_accuracy", "edge_blind_", _line(run))
                 lines.append({**about, "attacker": words, **counts, **shares, **line})
-    return _csv(lines)
+    return str(pandas.DataFrame(lines).to_csv(**_CSV))
 
 
 def _line(run: CertifiedRun) -> Curve | None:
@@ -41,10 +42,6 @@ def _ends(share: str, prefix: str, curve: Curve | None, r: int = 0) -> dict[str,
     """A share and the ends of its interval, where they are known."""
     values = [None] * 3 if curve is None else [curve.accuracy[r], *(end[r] for end in curve.band)]
     return dict(zip((share, f"{prefix}low95", f"{prefix}high95"), values, strict=True))
-
-
-def _csv(lines: Sequence[Any]) -> str:
-    return str(pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n", float_format="%.6f"))
 
 
 def paired_csv(runs: Sequence[CertifiedRun], radii: Sequence[int] | None = None) -> str:
@@ -62,7 +59,7 @@ def paired_csv(runs: Sequence[CertifiedRun], radii: Sequence[int] | None = None)
         told = {name: getattr(test, name) for name in ("first", "second", "radius", "graphs", *_COUNTS)}
         chances = {"p_value": f"{test.p_value:.6g}", "p_holm": f"{test.adjusted:.6g}", "comparisons": test.comparisons}
         lines.append(told | chances)
-    return _csv(lines)
+    return str(pandas.DataFrame(lines).to_csv(**_CSV))
 
 
 def _shown(runs: Sequence[CertifiedRun], radii: Sequence[int] | None) -> Sequence[int]:

@@ -45,6 +45,7 @@ def write_report(folder: Path, runs: Sequence[CertifiedRun]) -> tuple[Path, list
 
 def report_page(runs: Sequence[CertifiedRun], *, figures: Sequence[str] = ()) -> str:
     """The page of at least one run; ``figures`` are the names of the figures written beside it."""
+    top, seeing = curve_range(runs), [run for run in runs if not run.edge_blind]
     style, script = asset("page.css") + asset("report.css"), asset("report.js")
     tests, data_names = paired(runs, range(4)), dict.fromkeys(run.settings.data for run in runs)
     return rendered(
@@ -56,7 +57,8 @@ def report_page(runs: Sequence[CertifiedRun], *, figures: Sequence[str] = ()) ->
         comparison=_comparison(runs),
         tests=tests,
         tests_table=_tests(tests),
-        beyond=_beyond(runs),
+        top=top,
+        beyond=[(run, count) for run in seeing if (count := int((run.right_radii() > top).sum()))],
         made=_made(runs),
         figures=figures,
         data=script_data(runs),
@@ -154,18 +156,6 @@ def _average(run: CertifiedRun) -> str:
 
 def _median(run: CertifiedRun) -> str:
     return f"{median_radius(run.right_radii()):g}"
-
-
-def _beyond(runs: Sequence[CertifiedRun]) -> str:
-    top = curve_range(runs)
-    left = [(run, int((run.right_radii() > top).sum())) for run in runs if not run.edge_blind]
-    told = [
-        f"{count} {run.noun}{'s' * (count != 1)}{f' of {run.name}' if len(runs) > 1 else ''} with radii up to "
-        f"{int(run.right_radii().max())}"
-        for run, count in left
-        if count
-    ]
-    return f"The chart ends at {top} flips, beyond which there are {' and '.join(told)}." if told else ""
 
 
 def _made(runs: Sequence[CertifiedRun]) -> list[list[str]]:

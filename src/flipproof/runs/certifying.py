@@ -41,7 +41,7 @@ def certified_run(
     out: str | os.PathLike[str],
     classifier: DefendedClassifier,
     request: Any,
-    data: Dataset,
+    dataset: Dataset,
     graphs: Mapping[int, Graph],
     *,
     features: str | None = None,
@@ -57,11 +57,11 @@ def certified_run(
         if OTHER_ANSWERS in path:
             classifier.classifier.take_no_shortcuts(path.partition("(")[2].rpartition(")")[0])
             break
-    classifier.check(data.subset(graphs), request)
+    classifier.check(dataset.subset(graphs), request)
     settings = CertifySettings(
-        **{"data": data.name, "part": "test", "split_seed": 0, **stated},
-        data_sha256=fingerprint(data),
-        class_names=list(data.class_names),
+        **{"data": dataset.name, "part": "test", "split_seed": 0, **stated},
+        data_sha256=fingerprint(dataset),
+        class_names=list(dataset.class_names),
         graphs=list(graphs),
         features=features_shown(classifier, graphs.values(), features),
         num_classes=classifier.num_classes,

@@ -54,12 +54,17 @@ class RunSettings:
     command: ClassVar[str]
 
     def write(self, folder: Path) -> None:
+        path = folder / RUN_FILE
+        if path.exists():
+            self.refuse_other(folder, other := type(self).read(folder))
+            if other == self:
+                return
         versions = dict.fromkeys(_RECORDED)
         for package in _RECORDED:
             with suppress(PackageNotFoundError):
                 versions[package] = version(package)
         content = {"format": _FORMAT, "command": self.command, "settings": self._plain(), "versions": versions}
-        write_json(folder / RUN_FILE, content)
+        write_json(path, content)
 
     def refuse_other(self, folder: Path, other: Self) -> None:
         for key, mine, theirs in differences(self._plain(), other._plain()):
@@ -317,8 +322,7 @@ def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator
         made_with = store.made_with()
         if made_with is not None:  # evidence outlives a run.json that was deleted, and knows one that was edited
             settings.refuse_other(path, type(settings).parsed(made_with, store.path))
-        if not (path / RUN_FILE).exists() or type(settings).read(path) != settings:
-            settings.write(path)
+        settings.write(path)
         store.bind((path / RUN_FILE).read_text(encoding="utf-8"))
         for left in path.glob(".*.tmp"):  # of a process that was killed
             left.unlink(missing_ok=True)

@@ -37,7 +37,7 @@ from flipproof.progress import note
 from flipproof.report.content import RADII
 from flipproof.report.templates import rendered
 from flipproof.runs.certifying import Line, certified_run, certify_into, keep_line, read_evidence
-from flipproof.studies import fitting
+from flipproof.studies import tuning
 from flipproof.studies.candidate import Candidate, compared_defences, named_candidate
 from flipproof.studies.experiment import Experiment, ladder_of
 from flipproof.studies.threat import Threat
@@ -216,7 +216,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         made.classes_, made.trials_ = np.array(stored["classes"]), pandas.DataFrame(stored["trials"])
         made.defence_, made.edge_blind_ = stored["defence"], stored["edge_blind"]
         shutil.copytree(path, made._new_folder(), dirs_exist_ok=True)
-        made.classifier_ = fitting.classifiers_in(made._folder, model)[fitting.MODEL]
+        made.classifier_ = tuning.classifiers_in(made._folder, model)[tuning.MODEL]
         return made
 
     @property
@@ -232,12 +232,12 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         plain = Experiment(source, self._threat, (), ladder_of(epochs), self.features, factory=self.model)
         return replace(plain, candidates=self._candidates(plain)).prepared(quiet=not self.progress)
 
-    def _fit(self, experiment: Experiment, folder: Path) -> fitting.Fitted:
+    def _fit(self, experiment: Experiment, folder: Path) -> tuning.Fitted:
         seconds, workers = checked_seconds(self.time), 1 if self.workers is None else self.workers
-        fitted = fitting.fit(experiment, folder, seconds=seconds, workers=workers, quiet=not self.progress)
+        fitted = tuning.fit(experiment, folder, seconds=seconds, workers=workers, quiet=not self.progress)
         self.trials_, self.edge_blind_ = fitted.results.table(), fitted.results.line.score
         self.defence_ = fitted.finals[0].candidate.title
-        self.classifier_ = fitting.classifiers_in(folder, self.model)[fitting.MODEL]
+        self.classifier_ = tuning.classifiers_in(folder, self.model)[tuning.MODEL]
         return fitted
 
     def _measured(
@@ -248,9 +248,9 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         from flipproof.report.report_page import write_report
 
         graphs, threat, quiet = {index: data[index] for index in indices}, self._threat, not self.progress
-        loaded = load_model(str(folder / fitting.MODEL), self.model)
-        classifiers = fitting.classifiers_in(folder, self.model)
-        model, count = classifiers.pop(fitting.MODEL), cores() if self.workers == 0 else self.workers or 1
+        loaded = load_model(str(folder / tuning.MODEL), self.model)
+        classifiers = tuning.classifiers_in(folder, self.model)
+        model, count = classifiers.pop(tuning.MODEL), cores() if self.workers == 0 else self.workers or 1
         request = from_plain(model.defence.request, {**self._question, "graphs": len(indices)})
         answers = {
             role: {index: line.predict(graph) for index, graph in graphs.items()} for role, line in classifiers.items()
@@ -268,8 +268,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             certified = ((request.read(evidence), graphs[index]) for index, evidence in read_evidence(held))
             withstood = sum(threat.right(model, *pair) for pair in certified)
             radii = right_radii(*rows.columns("radius", "predicted", "label").values())
-            blind = right.get(fitting.BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
-            if line := answers.get(fitting.BLIND):
+            blind = right.get(tuning.BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
+            if line := answers.get(tuning.BLIND):
                 keep_line(held, Line({index: answer for index, answer in line.items() if answer is not None}))
         shown, total = sorted({*RADII, threat.number}), len(rows)
         accuracy = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
@@ -281,7 +281,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             "withstood": withstood / total,
             "interval": [float(end) for end in share_interval(withstood, total)],
             "edge_blind": blind / total,
-            "undefended": right[fitting.CLEAN] / total,
+            "undefended": right[tuning.CLEAN] / total,
             "test_graphs": total,
         }
 
@@ -353,7 +353,7 @@ def load(
     if (folder / _ESTIMATOR).is_file():
         return RobustGraphClassifier.load(folder, model=model)
     protected = (folder / _SUMMARY).is_file()
-    return DefendedClassifier.load(folder / fitting.MODEL if protected else folder, model=model)
+    return DefendedClassifier.load(folder / tuning.MODEL if protected else folder, model=model)
 
 
 def _labels(graphs: Sequence[Graph], labels: ArrayLike | None) -> NDArray[Any]:
@@ -385,9 +385,9 @@ def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> 
     said = "{} graphs to train on, {} to choose with, {} kept for the end".format(*sizes)
     note(said, quiet=not robust.progress)
     fitted = robust._fit(experiment, folder)
-    tested = fitting.final_source(experiment).split(parts.dataset).test_indices.tolist()
+    tested = tuning.final_source(experiment).split(parts.dataset).test_indices.tolist()
     measured = robust._measured(folder, folder / "run", parts.dataset, tested, source.split_seed)
-    final, best, line, model = fitted.finals[0], fitted.results.chosen, fitted.results.line, folder / fitting.MODEL
+    final, best, line, model = fitted.finals[0], fitted.results.chosen, fitted.results.line, folder / tuning.MODEL
     chosen = final.candidate
     summary: dict[str, Any] = {
         "defence": chosen.defence.name,

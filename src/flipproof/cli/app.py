@@ -115,7 +115,6 @@ def _wanted(error: Exception) -> str:
 
 
 def _typed(error: Exception) -> str:
-    """What was typed for the option that the parser complains about."""
     options = getattr(getattr(error, "param", None), "opts", [])
     typed = [value for option, value in itertools.pairwise(sys.argv) if option in options]
     return f"; got {typed[-1]!r}" if typed else ""

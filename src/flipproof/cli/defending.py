@@ -147,13 +147,10 @@ def defend(
     loaded: LoadedModel, defence: Defence, classes: int, options: ModelOptions | None = None
 ) -> DefendedClassifier:
     """The defended classifier; of a model to compare with, no options speak."""
-    hook, more = (
-        load_features(loaded.features(None)),
-        dict[str, Any](convention="nodes" if loaded.task == "nodes" else None),
-    )
+    more: dict[str, Any] = {"convention": "nodes" if loaded.task == "nodes" else None}
     if options is not None:
-        hook = load_features(loaded.features(options.features))
         more |= {"trust_features": options.trust_features, "memory": checked_memory(options.memory)}
+    hook = load_features(loaded.features(None if options is None else options.features))
     return DefendedClassifier(loaded.model, defence, num_classes=classes, features=hook, **more)
 
 

@@ -39,10 +39,8 @@ def radius(options: RadiusOptions) -> Result:
     line = f"radius {flips}: no attack of at most {flips} edge flip{'s' * (flips != 1)} changes the prediction"
     if flips == -1:
         line = "nothing is certified: the top class is not sure to win even without an attack"
-    shares = {"p_lower": options.p_lower, "p_upper": options.p_upper}
-    return Result(
-        {"radius": flips, **shares, "p_add": shortened(noise.p_add), "p_remove": shortened(noise.p_remove)}, [line]
-    )
+    summary = {"radius": flips, "p_lower": options.p_lower, "p_upper": options.p_upper}
+    return Result(summary | {"p_add": shortened(noise.p_add), "p_remove": shortened(noise.p_remove)}, [line])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,6 +142,5 @@ class _Predictor:
         return named + (f" ({', '.join(more)})" if more else "")
 
     def say_unused(self, *, quiet: bool) -> None:
-        """Name what the graphs had and the model does not read."""
         if self.columns.unused:
             note(f"attributes that the model does not read: {', '.join(sorted(self.columns.unused))}", quiet=quiet)

@@ -118,7 +118,6 @@ def _classes(labels: Sequence[str]) -> list[str]:
 
 
 def _attributes(graphs: Sequence[RawGraph]) -> list[Attribute]:
-    """What becomes of every attribute that a node or an edge has."""
     names = {name for graph in graphs for node in graph.nodes for name in node}
     attributes = [_attribute(graphs, name) for name in sorted(names)]
     if any(attribute.name == "x" and attribute.columns and not attribute.categories for attribute in attributes):

@@ -180,7 +180,6 @@ _WRITTEN_CELLS = 9
 
 
 def write_figures(folder: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
-    """Every figure that the runs allow, with its CSV; returns the files."""
     seeing = [run for run in runs if not run.edge_blind]
     attacked = [run for run in runs if run.under_attack]
     with warnings.catch_warnings():

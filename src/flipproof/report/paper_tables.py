@@ -39,7 +39,6 @@ def _line(run: CertifiedRun) -> Curve | None:
 
 
 def _ends(share: str, prefix: str, curve: Curve | None, r: int = 0) -> dict[str, float | None]:
-    """A share and the ends of its interval, where they are known."""
     values = [None] * 3 if curve is None else [curve.accuracy[r], *(end[r] for end in curve.band)]
     return dict(zip((share, f"{prefix}low95", f"{prefix}high95"), values, strict=True))
 

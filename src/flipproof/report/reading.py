@@ -99,7 +99,6 @@ def with_lines(runs: Sequence[CertifiedRun]) -> list[CertifiedRun]:
 
 
 def check_attacks(folder: Path, certified: Iterable[CertifySettings]) -> None:
-    """Refuse attacks that belong to none of the runs with these settings."""
     if all(map(AttackSettings.read(folder).difference, certified)):
         raise InputError(
             f"--attack {folder} attacked another model, data or defence than the runs (attack what was certified)"

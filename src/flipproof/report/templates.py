@@ -56,7 +56,6 @@ def rendered(template: str, **values: Any) -> str:
 
 
 def asset(name: str) -> str:
-    """A style sheet, script or list of references that comes with the package."""
     return files("flipproof.report").joinpath(name).read_text(encoding="utf-8")
 
 

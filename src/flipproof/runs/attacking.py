@@ -84,7 +84,6 @@ def attack_into(
 
 
 def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[int | None, int]]:
-    """Label and radius by graph, beside the changes of the attack, from a run of certificates of the same classifier."""
     other = settings.difference(CertifySettings.read(folder))
     if other is not None:
         raise InputError(

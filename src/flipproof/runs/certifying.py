@@ -93,11 +93,7 @@ def certify_into(
 
 def _rows(run: Run[CertifySettings], engine: Engine, advance: Callable[[int], None]) -> Iterator[Row]:
     """The rows of the table, in the order of the data set, read from the stored evidence in groups."""
-    order, kind, request = (
-        iter(sorted(run.settings.graphs)),
-        run.settings.defence_class.evidence,
-        run.settings.request(),
-    )
+    order, request = iter(sorted(run.settings.graphs)), run.settings.request()
     if run.settings.task == "nodes":  # which share their evidence
         for node, evidence in read_evidence(run):
             advance(1)
@@ -105,7 +101,7 @@ def _rows(run: Run[CertifySettings], engine: Engine, advance: Callable[[int], No
         return
     while part := list(islice(order, ROWS_AT_ONCE)):
         rows, stored = dict[int, Row](), ((index, run.store.load(index)) for index in part)
-        with closing(engine.run(partial(_row, kind, request), stored)) as results:  # type: ignore[type-var]
+        with closing(engine.run(partial(_row, run.settings.defence_class.evidence, request), stored)) as results:  # type: ignore[type-var]
             for (index, _), row in results:
                 rows[index] = row
                 advance(1)
@@ -279,7 +275,6 @@ def read_line(run: Run[CertifySettings]) -> Line | None:
 
 
 def line_in(folder: Path) -> Line | None:
-    """The line of a run folder, if it was given one; ``None`` also where only the table is left of a run."""
     if not (folder / STORE_FILE).is_file():
         return None
     with open_run(folder, CertifySettings) as run:

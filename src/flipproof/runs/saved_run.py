@@ -155,7 +155,6 @@ def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount
 
 
 def _problems_of_graph(run: Run[CertifySettings], request: Any, index: int, row: Row | None) -> list[str]:
-    """What is wrong with one graph: its evidence, what the model was shown, its row in the table."""
     if row is None:
         return ["is missing from certificates.parquet"]
     altered: list[str] = []
@@ -173,8 +172,6 @@ def _problems_of_graph(run: Run[CertifySettings], request: Any, index: int, row:
     if altered:
         return altered
     differing = [column for column in COLUMNS if derived[column] != row[column]]
-    return [
-        f"{column} is {row[column]!r} in the table and {derived[column]!r} from the evidence"
-        for column in differing
-        if column != "grid"
-    ] or (["grid in the table is not the one from the evidence"] if differing else [])
+    told = [f"{name} is {row[name]!r} in the table and {derived[name]!r} from the evidence" for name in differing]
+    shown = [sentence for name, sentence in zip(differing, told, strict=True) if name != "grid"]
+    return shown or ["grid in the table is not the one from the evidence"] * bool(differing)

@@ -286,7 +286,6 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         }
 
     def _candidates(self, experiment: Experiment) -> tuple[Candidate, ...]:
-        """Those that may win."""
         kinds = compared_defences()
         if self.defence is not None:
             name = str(self.defence).split(" ", 1)[0]

@@ -124,7 +124,6 @@ class TrialResult:
         return self.seconds["train"] * times + self.seconds["ask"] + self.seconds["read"]
 
     def summary(self) -> dict[str, Any]:
-        """What a reader wants to know of it, as plain JSON."""
         candidate, count = self.trial.candidate, len(self.graphs)
         ends = share_interval(round(self.score * count), count)
         return {

@@ -108,7 +108,6 @@ class Space:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """What may have been meant by a name that is not known."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
 

@@ -16,7 +16,7 @@ import flipproof as fp
 from flipproof.attacks import robust_accuracy
 from flipproof.certificates.metrics import share_interval
 from flipproof.report import reading
-from flipproof.report.content import Reading, TableRun
+from flipproof.report.content import CertifiedRun, Reading
 from flipproof.report.paper_tables import latex, long_csv, paired_csv
 from flipproof.report.reading import check_attacks, read_run, read_tables, run_names, with_attacks, with_lines
 from flipproof.report.report_page import report_page, script_data
@@ -240,7 +240,7 @@ def test_names_of_runs(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def runs(folder: Path) -> list[TableRun]:
+def runs(folder: Path) -> list[CertifiedRun]:
     return read_tables([folder / name for name in ("even", "uneven", "blind")])
 
 
@@ -248,7 +248,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_long_format_has_one_row_per_run_attacker_and_radius(runs: list[TableRun]) -> None:
+def test_long_format_has_one_row_per_run_attacker_and_radius(runs: list[CertifiedRun]) -> None:
     rows = rows_of(long_csv(runs))
     about = "run data part model defence method alpha attacker radius certified_graphs graphs certified_accuracy low95 high95"
     assert list(rows[0]) == [*about.split(), "edge_blind_accuracy", "edge_blind_low95", "edge_blind_high95"]
@@ -265,7 +265,7 @@ def test_long_format_has_one_row_per_run_attacker_and_radius(runs: list[TableRun
     assert [int(row["radius"]) for row in rows_of(long_csv(runs[:1], [2, 40]))] == [2, 40] * 3
 
 
-def test_latex_holds_every_share_with_its_interval_and_escapes_every_name(runs: list[TableRun]) -> None:
+def test_latex_holds_every_share_with_its_interval_and_escapes_every_name(runs: list[CertifiedRun]) -> None:
     named = [replace(runs[0], name=r"50%_a\b & {c}"), *runs[1:]]
     text = latex(named, [0, 1])
     assert latex_text(named[0].name) == r"50\%\_a\textbackslash{}b \& \{c\}"
@@ -289,7 +289,7 @@ def test_latex_holds_every_share_with_its_interval_and_escapes_every_name(runs: 
     assert "McNemar" not in alone
 
 
-def test_paired_tests_compare_the_first_run_graph_by_graph(runs: list[TableRun]) -> None:
+def test_paired_tests_compare_the_first_run_graph_by_graph(runs: list[CertifiedRun]) -> None:
     rows = rows_of(paired_csv(runs, [0, 1]))
     assert [(row["first"], row["second"], row["radius"]) for row in rows] == [
         ("even", "uneven", "0"),
@@ -304,7 +304,7 @@ def test_paired_tests_compare_the_first_run_graph_by_graph(runs: list[TableRun])
     assert {row["comparisons"] for row in rows} == {"4"}
 
 
-def test_runs_that_cannot_be_compared_are_refused(runs: list[TableRun]) -> None:
+def test_runs_that_cannot_be_compared_are_refused(runs: list[CertifiedRun]) -> None:
     fewer = replace(runs[1], rows=runs[1].rows[1:])
     with pytest.raises(fp.InputError, match="same graphs; uneven and even certify different ones"):
         paired_csv([runs[0], fewer])

@@ -20,10 +20,9 @@ from flipproof.runs.run_folder import StudySettings, open_run
 from flipproof.studies import candidate, tuning
 from flipproof.studies.candidate import Candidate, baselines, named_candidate
 from flipproof.studies.estimator import GivenGraphs, RobustGraphClassifier
-from flipproof.studies.experiment import Experiment
+from flipproof.studies.experiment import Experiment, Trial
 from flipproof.studies.search_space import space
 from flipproof.studies.threat import Threat
-from flipproof.studies.trial import Trial
 from support.certified_runs import run_command
 from support.command_line import Command, Outcome, write_graphs
 

@@ -1,4 +1,4 @@
-"""The commands, and what ends them. A command's module is imported when it is called, so that help answers at once.
+"""The commands of commands.toml, and what ends them. The module of one is imported when it is called: help answers at once.
 
 Exit codes: 0 done; 1 a fault of flipproof, or a run that ``verify`` found altered; 2 input that cannot be used, or a disk that
 is full; 130 stopped by Ctrl-C.
@@ -11,7 +11,9 @@ import itertools
 import os
 import re
 import sys
+import tomllib
 from importlib import import_module
+from importlib.resources import files
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,76 +21,6 @@ import typer
 from flipproof import __version__
 from flipproof.errors import InputError
 from flipproof.progress import note
-
-# heading: command: what it does, an example
-_COMMANDS = {
-    "The paper and the mathematics": {
-        "reproduce": (
-            "Reproduce the paper end to end: data, training, certification, the three figures, its claims measured.",
-            "flipproof reproduce --out results/reproduce",
-        ),
-        "radius": (
-            "Compute how many edge flips a share of votes withstands: the mathematics alone, no model.",
-            "flipproof radius --keep 0.9 --p-lower 0.99",
-        ),
-    },
-    "A model and its robustness": {
-        "train": (
-            "Train a base classifier for the defence that it will be certified with.",
-            "flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag",
-        ),
-        "describe": (
-            "Say what was read: classes, sizes, node features taken and ignored, repeated graphs; and how far defences reach.",
-            "flipproof describe --data my_graphs",
-        ),
-        "certify": (
-            "Certify a data set's test graphs. Defence, features, data and split are the model's unless given.",
-            "flipproof certify --model models/mutag --samples 10000 --out runs/mutag",
-        ),
-        "predict": (
-            "Answer graphs without labels: class, certified radius or abstention. With - as FILE, JSON lines in and out.",
-            "flipproof predict --model models/mutag new_molecules/",
-        ),
-        "attack": (
-            "Find the smallest attack on every graph, against the model and against its defended version.",
-            "flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack",
-        ),
-    },
-    "What a run holds": {
-        "report": (
-            "Write figures (SVG, PDF, PNG, with their numbers) and one self-contained page, report.html, that opens offline.",
-            "flipproof report runs/mutag --attack runs/attack",
-        ),
-        "export": (
-            "Export a run's certificates as a table; or tables of certified accuracy, tests and references for a paper.",
-            "flipproof export runs/mutag --format csv > mutag.csv",
-        ),
-        "verify": (
-            "Derive every certificate again from the stored evidence and compare; the exit code is 1 if one was altered.",
-            "flipproof verify runs/mutag",
-        ),
-    },
-    "Choosing and comparing": {
-        "protect": (
-            "Find the best certified classifier: try all defences on validation graphs, train the best, certify the test graphs.",
-            "flipproof protect --data MUTAG --root data --radius 1 --out results/protect",
-        ),
-        "tune": (
-            "Choose a defence and a network for the attack you want to withstand, on validation graphs.",
-            "flipproof tune --data MUTAG --root data --radius 1 --out results/tune",
-        ),
-        "benchmark": (
-            "Compare methods on published folds: certified accuracy with intervals, beside the edge-blind line.",
-            "flipproof benchmark benchmarks/full.toml --root data --out results/benchmark",
-        ),
-    },
-}
-
-_MODULES = {  # where it is not a module of its own
-    "radius": "describe_command",
-    **dict.fromkeys(("report", "export", "verify"), "run_commands"),
-    **dict.fromkeys(("protect", "tune", "benchmark"), "choosing_commands"),
-}
 
 
 def parser(only: str | None = None) -> typer.Typer:
@@ -101,15 +33,15 @@ def parser(only: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for panel, commands in _COMMANDS.items():
-        for name, (summary, example) in commands.items():
-            function: Any = lambda: None  # noqa: E731 - its options are not needed now
-            if only in (None, name):
-                from flipproof.cli.options import command_function
+    commands = tomllib.loads(files("flipproof.cli").joinpath("commands.toml").read_text(encoding="utf-8"))
+    for name, told in commands.items():
+        function: Any = lambda: None  # noqa: E731 - its options are not needed now
+        if only in (None, name):
+            from flipproof.cli.options import command_function
 
-                module = import_module(f"flipproof.cli.{_MODULES.get(name, f'{name}_command')}")
-                function = command_function(getattr(module, name))
-            app.command(name, help=f"{summary}\n\n[bold]Example:[/bold]  {example}", rich_help_panel=panel)(function)
+            function = command_function(getattr(import_module(f"flipproof.cli.{told['module']}"), name))
+        shown = f"{told['does']}\n\n[bold]Example:[/bold]  {told['example']}"
+        app.command(name, help=shown, rich_help_panel=told["panel"])(function)
     return app
 
 
@@ -183,7 +115,6 @@ def _wanted(error: Exception) -> str:
 
 
 def _typed(error: Exception) -> str:
-    """What was typed for the option that the parser complains about."""
     options = getattr(getattr(error, "param", None), "opts", [])
     typed = [value for option, value in itertools.pairwise(sys.argv) if option in options]
     return f"; got {typed[-1]!r}" if typed else ""

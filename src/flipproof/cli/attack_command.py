@@ -31,8 +31,6 @@ _CERTIFIED = "certified (lower bound)"
 
 @dataclass(frozen=True, kw_only=True)
 class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOptions):
-    """What ``flipproof attack`` takes; ``None`` where the model folder knows."""
-
     JOINED = ("settings",)
 
     budget: int = option("Largest number of edge flips to try.", 5, least=0)
@@ -51,7 +49,6 @@ class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOption
 
 
 def attack(options: AttackOptions) -> Result:
-    """Attack what is not attacked yet, write tables, summarise."""
     names = [name.strip() for name in options.attacks.split(",")]
     for name in names:
         by_name(name)

@@ -33,26 +33,17 @@ from flipproof.progress import note
 from flipproof.report.content import ATTACKERS, RADII
 from flipproof.report.templates import rendered
 from flipproof.report.wording import LINE, shown_settings, title
-from flipproof.runs.certifying import (
-    Line,
-    certified_run,
-    certify_into,
-    keep_line,
-    read_line,
-)
+from flipproof.runs.certifying import Line, certified_run, certify_into, keep_line, read_line
 from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import Row, columns_of
 from flipproof.studies.search_space import space_of
 
-_ALONE = ("certified_accuracy_additions", "certified_accuracy_removals")
 _TINY = 4  # graphs that are not worth more than this process; a single one may be huge, and is split
-_KEYS = {"radius": "", "adds_radius": "_additions", "removes_radius": "_removals"}  # in a summary
+_KEYS = ("certified_accuracy", "certified_accuracy_additions", "certified_accuracy_removals")  # in a summary
 
 
 @dataclass(frozen=True, kw_only=True)
 class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
-    """What ``flipproof certify`` takes; ``None`` where the model folder knows."""
-
     JOINED = ("settings", "asking")
 
     edge_blind: str | None = option(
@@ -64,7 +55,6 @@ class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
 
 
 def certify(options: CertifyOptions) -> Result:
-    """Ask what is missing, derive the certificates, summarise."""
     loaded = load_model(options.model, task=options.task)
     defence, values = required_defence(loaded, options)
     chosen = chosen_data(loaded, options)
@@ -78,22 +68,12 @@ def certify(options: CertifyOptions) -> Result:
     notes = [*chosen.notes, *_best_reach(defended, request, chosen.graphs)]
 
     def workers(count: int) -> int:
-        """As many as typed, or as there is work for."""
         return options.workers or (1 if 1 < count < _TINY else cores())
 
-    begun = certified_run(
-        options.out,
-        defended,
-        request,
-        chosen.dataset,
-        chosen.graphs,
-        model=loaded.name,
-        model_sha256=loaded.identity,
-        features=loaded.features(options.features),
-        part=options.part,
-        split_seed=chosen.source.split_seed,
-        graphs_seed=chosen.graphs_seed,
-    )
+    stated: dict[str, Any] = {"model": loaded.name, "model_sha256": loaded.identity, "part": options.part}
+    stated |= {"split_seed": chosen.source.split_seed, "graphs_seed": chosen.graphs_seed}
+    features = loaded.features(options.features)
+    begun = certified_run(options.out, defended, request, chosen.dataset, chosen.graphs, features=features, **stated)
     with begun as held, options.cluster() as cluster:
         for sentence in notes:
             note(sentence, quiet=options.silent)
@@ -182,8 +162,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
 
 
 def _attackers(nodes: int | None, features: str | None) -> dict[str, tuple[str, str]]:
-    """Columns of the table of certificates: the key in the summary, and the attacker in words."""
-    attackers = {column: (f"certified_accuracy{_KEYS[column]}", words) for column, words in ATTACKERS.items()}
+    attackers = {column: (key, words) for key, (column, words) in zip(_KEYS, ATTACKERS.items(), strict=True)}
     if nodes is not None:
         for change in NODE_CHANGES:
             words = f"{nodes} node{'s' * (nodes != 1)} {change}"
@@ -198,12 +177,10 @@ def _by_radius(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _ends(right: Sequence[int], graphs: int) -> list[list[float]]:
-    """The ends of the exact 95% intervals of shares."""
     return np.round(np.transpose(share_interval(right, graphs)), 6).tolist()  # type: ignore[no-any-return]
 
 
 def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
-    """The summary as sentences and a table."""
     from rich.table import Table
 
     any_flips, blind = summary["certified_accuracy"], summary["edge_blind_accuracy"]
@@ -211,12 +188,11 @@ def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
     reach = max([r for r in RADII if line is not None and any_flips[str(r)] > line], default=-1)
     yield from rendered("certified.txt", **summary, reach=reach).splitlines()
     part = "" if summary["part"] == "all" else f"{summary['part']} "
-    title = (
-        f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}{summary['task']}"
-    )
+    of = f"{summary['graphs']} {part}{summary['task']}"
+    title = f"{summary['model']} on {summary['data']}: certified accuracy of {of}"
     table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
     for key, attacker in _attackers(summary.get("node_changes"), summary.get("changed_features")).values():
-        if key not in _ALONE or summary[key] != any_flips:  # else it says nothing new
+        if key not in _KEYS[1:] or summary[key] != any_flips:  # else it says nothing new
             add_shares(table, attacker, summary[key].values(), summary["intervals"][key].values())
     if blind is not None:
         table.add_section()

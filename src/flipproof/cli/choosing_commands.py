@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,17 +29,15 @@ from flipproof.report.wording import LINE
 from flipproof.studies import estimator, tuning
 from flipproof.studies.benchmark import finished_jobs
 from flipproof.studies.benchmark_config import read_protocols
-from flipproof.studies.candidate import check_networks, compared_defences, named_candidate
+from flipproof.studies.candidate import compared_defences, named_candidate
 from flipproof.studies.estimator import RobustGraphClassifier
 from flipproof.studies.experiment import Experiment, ladder_of
-from flipproof.studies.standings import Standing, results_table, standings, write_benchmark
+from flipproof.studies.standings import results_table, standings, write_benchmark
 from flipproof.studies.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, FolderOptions):
-    """Data, and the attack to withstand."""
-
     radius: int | None = option("Number of flips of any kind to withstand.", None, least=0)
     adds: int | None = option("Number of additions to withstand, together with --removes.", None, least=0)
     removes: int | None = option("Number of removals to withstand, together with --adds.", None, least=0)
@@ -49,7 +46,6 @@ class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, F
 
     @property
     def threat(self) -> Threat:
-        """The attack to withstand."""
         pair = self.adds is not None or self.removes is not None
         if pair == (self.radius is not None):
             raise InputError(
@@ -66,7 +62,6 @@ class ProtectOptions(_ThreatOptions):
 
 
 def protect(options: ProtectOptions) -> Result:
-    """Search, train and certify; what was chosen and what it is worth."""
     checked_seconds(options.time, "--time")
     robust = RobustGraphClassifier(
         radius=options.threat.flips,
@@ -78,16 +73,11 @@ def protect(options: ProtectOptions) -> Result:
         progress=not options.silent,
     )
     protected = estimator.protect(robust, options.source, options.out)
-    return Result(protected.summary, _protected(protected))
-
-
-def _protected(protected: estimator.Protection) -> Iterator[Any]:
     told = protected.summary
-    yield protected.sentence
     title = f"Share of {told['test_graphs']} test graphs that are right, with 95% intervals"
-    yield narrow_table(protected.table, title=title, texts=1)
-    yield f"report: {told['report']}"
-    yield f"predict with: {told['predict_command']}, or in Python: {told['predict']}"
+    table = narrow_table(protected.table, title=title, texts=1)
+    further = f"predict with: {told['predict_command']}, or in Python: {told['predict']}"
+    return Result(told, [*protected.sentences, table, f"report: {told['report']}", further])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +93,8 @@ class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
 
 
 def tune(options: TuneOptions) -> Result:
-    """Try all candidates; the best, and the commands that go on with it."""
     values, training, networks = options.defence_values, dict(options.training), options.model or []
     known = {entry.name for defence in compared_defences() for entry in defence.asking}
-    check_networks(networks)
     experiment = Experiment(
         options.source,
         options.threat,
@@ -118,14 +106,9 @@ def tune(options: TuneOptions) -> Result:
     ).prepared(list(dict.fromkeys(networks)), quiet=options.quiet)
     seconds = math.inf if options.time is None else checked_seconds(options.time, "--time")
     choice = tuning.tune(experiment, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)
-    return Result(choice.summary, _shown(choice))
-
-
-def _shown(choice: tuning.Choice) -> Iterator[Any]:
-    name = Path(choice.summary["data"]).name
-    title = f"{name}: share of validation graphs that are right, with 95% intervals"
-    yield narrow_table(choice.table, title=title, texts=3)
-    yield from (*choice.verdict, "go on with:", *choice.summary["next"])
+    title = f"{Path(options.data).name}: share of validation graphs that are right, with 95% intervals"
+    table = narrow_table(choice.table, title=title, texts=3)
+    return Result(choice.summary, [table, *choice.sentences, "go on with:", *choice.summary["next"]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,20 +121,16 @@ class BenchmarkOptions(OutputOptions, WorkerOptions, FolderOptions):
 
 
 def benchmark(options: BenchmarkOptions) -> Result:
-    """Run what is missing, and write the page of results."""
     protocols = read_protocols(options.config, root=options.root)
     finished = finished_jobs(protocols, options.out, workers=options.workers, quiet=options.silent)
     results = standings(protocols, finished)
     command = f"flipproof benchmark {options.config.as_posix()}{' --root DATA' * bool(options.root)} --out DIR"
     paths = write_benchmark(results, options.out, options.page or options.out / "results.md", command=command)
     records = json.loads(results_table(results).to_json(orient="records"))
-    return Result({"run": str(options.out), "results": records}, _overview(results, paths))
-
-
-def _overview(results: Sequence[Standing], paths: Sequence[Path]) -> Iterator[Any]:
     rows: list[list[Any]] = [["data", LINE, *(f"r = {r}" for r in RADII)]]
     for data in results:
         best = (max((data.accuracy(name, r) for name in data.radii), key=lambda one: one.mean) for r in RADII)
         rows.append([data.title, data.accuracy(data.line, 0), *best])
-    yield narrow_table(rows, title="Best certified accuracy, with 95% intervals", texts=1)
-    yield from ("written:", *(f"  {path}" for path in paths))
+    table = narrow_table(rows, title="Best certified accuracy, with 95% intervals", texts=1)
+    summary = {"run": str(options.out), "results": records}
+    return Result(summary, [table, "written:", *(f"  {path}" for path in paths)])

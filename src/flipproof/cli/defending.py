@@ -41,7 +41,6 @@ class ChosenData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the whole data set."""
         return fingerprint(self.dataset)
 
 
@@ -88,7 +87,6 @@ def _option_names(defence: Space) -> set[str]:
 
 
 def blindness() -> Defence:
-    """The defence that shows a model no edge."""
     return next(kind for kind in defence_classes() if kind.edge_blind)()
 
 
@@ -130,7 +128,6 @@ def required_defence(loaded: LoadedModel, options: ModelOptions) -> tuple[Defenc
 
 
 def num_classes(loaded: LoadedModel, typed: int | None, data: Dataset | None = None) -> int:
-    """The model's number of classes, which the data must fit."""
     own = getattr(loaded.model, "num_classes", None)
     known = len(loaded.metadata.get("class_names") or ()) if data is None else data.num_classes
     number = typed if typed is not None else own if isinstance(own, int) else known
@@ -150,13 +147,10 @@ def defend(
     loaded: LoadedModel, defence: Defence, classes: int, options: ModelOptions | None = None
 ) -> DefendedClassifier:
     """The defended classifier; of a model to compare with, no options speak."""
-    hook, more = (
-        load_features(loaded.features(None)),
-        dict[str, Any](convention="nodes" if loaded.task == "nodes" else None),
-    )
+    more: dict[str, Any] = {"convention": "nodes" if loaded.task == "nodes" else None}
     if options is not None:
-        hook = load_features(loaded.features(options.features))
         more |= {"trust_features": options.trust_features, "memory": checked_memory(options.memory)}
+    hook = load_features(loaded.features(None if options is None else options.features))
     return DefendedClassifier(loaded.model, defence, num_classes=classes, features=hook, **more)
 
 
@@ -235,7 +229,6 @@ def line_to_beat(
 
 
 def _edge_blind_model(folder: str, chosen: ChosenData, *, quiet: bool) -> DefendedClassifier:
-    """A model that sees no edges, from a folder of ``train --model edge-blind``."""
     blind = load_model(folder)
     if blind.saved is None or not getattr(blind.model, "edge_blind", False):
         raise InputError(
@@ -273,12 +266,10 @@ def _training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
 
 
 def _answers(blind: DefendedClassifier, chosen: ChosenData) -> dict[int, int]:
-    """A classifier that ignores edges never abstains."""
     return {index: int(blind.predict(graph)) for index, graph in chosen.graphs.items()}  # type: ignore[arg-type]
 
 
 def _most_frequent(graphs: Dataset) -> int | None:
-    """The most frequent class, if all labels are known."""
     with suppress(InputError):
         return int(np.bincount(graphs.labels).argmax()) if len(graphs) else None
     return None

@@ -34,16 +34,13 @@ class RadiusOptions(OutputOptions):
 
 
 def radius(options: RadiusOptions) -> Result:
-    """How many edge flips a share of votes withstands."""
     noise = EdgeNoise(keep=options.keep, add=options.add, remove=options.remove)
     flips = vote_radius(options.p_lower, noise, options.p_upper)
     line = f"radius {flips}: no attack of at most {flips} edge flip{'s' * (flips != 1)} changes the prediction"
     if flips == -1:
         line = "nothing is certified: the top class is not sure to win even without an attack"
-    shares = {"p_lower": options.p_lower, "p_upper": options.p_upper}
-    return Result(
-        {"radius": flips, **shares, "p_add": shortened(noise.p_add), "p_remove": shortened(noise.p_remove)}, [line]
-    )
+    summary = {"radius": flips, "p_lower": options.p_lower, "p_upper": options.p_upper}
+    return Result(summary | {"p_add": shortened(noise.p_add), "p_remove": shortened(noise.p_remove)}, [line])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +49,6 @@ class DescribeOptions(OutputOptions, SourceOptions):
 
 
 def describe(options: DescribeOptions) -> Result:
-    """What was read of a data set."""
     graphs = options.source.load()
     summary = described(graphs)
     typed: dict[str, Any] = {"data": options.data, "root": options.root, "symmetrise": options.symmetrise}
@@ -63,7 +59,6 @@ def describe(options: DescribeOptions) -> Result:
 
 
 def described(graphs: Dataset) -> dict[str, Any]:
-    """What is to be said about a data set; plain JSON."""
     sizes = np.array([graph.num_nodes for graph in graphs])
     edges = np.array([graph.num_edges for graph in graphs])
     pairs = sizes * (sizes - 1) // 2
@@ -99,20 +94,16 @@ def described(graphs: Dataset) -> dict[str, Any]:
 
 
 def _candidate(kind: Space, settings: dict[str, Any], graphs: Dataset, usual: Graph) -> dict[str, Any]:
-    """A defence worth trying, and how far it can reach on a graph of usual size."""
     defence = from_plain(kind.kind, settings)
-    reaches = {
-        effort: best
-        for effort, values in kind.efforts
-        if (best := defence.best(usual, kind.request(values), graphs.num_classes)) is not None
-    }
+    reaches = {effort: defence.best(usual, kind.request(values), graphs.num_classes) for effort, values in kind.efforts}
+    known = {effort: best for effort, best in reaches.items() if best is not None}
     return {
         "defence": {"name": kind.name, **settings},
         "title": kind.title(settings),
         "effect": wording(kind.name).effect(settings, graphs),
-        "radius": {effort: best.radius for effort, best in reaches.items()},
-        "additions": {effort: best.adds_radius for effort, best in reaches.items()},
-        "removals": {effort: best.removes_radius for effort, best in reaches.items()},
+        "radius": {effort: best.radius for effort, best in known.items()},
+        "additions": {effort: best.adds_radius for effort, best in known.items()},
+        "removals": {effort: best.removes_radius for effort, best in known.items()},
     }
 
 

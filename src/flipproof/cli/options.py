@@ -49,45 +49,30 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What a command may print."""
-
     json: bool = option("Print JSON only.", False, panel="Output")
     quiet: bool = option("Print nothing but errors.", False, panel="Output", short="-q")
 
     @property
     def silent(self) -> bool:
-        """Whether progress stays hidden."""
         return self.quiet or self.json
-
-    @property
-    def again(self) -> str:
-        """The command that continues."""
-        return shlex.join(["flipproof", *sys.argv[1:]])
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderOptions:
-    """A folder that is made, and can be continued."""
-
     out: Path = option("Folder for everything that is made; run the same command again to continue.")
 
     @property
     def kept(self) -> str:
-        """What is said when the command is stopped."""
         return "what is finished is kept"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """How many processes."""
-
     workers: int | None = option("Number of processes; by default one per core.", None, panel="Where", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions(WorkerOptions, OutputOptions):
-    """Processes of this machine, or a cluster."""
-
     engine: str = option("local, or ray for a cluster (needs Ray: pip install ray).", "local", panel="Where")
     address: str | None = option("Address of a running Ray cluster; by default one is started.", None, panel="Where")
 
@@ -101,7 +86,6 @@ class ClusterOptions(WorkerOptions, OutputOptions):
 
     @contextmanager
     def cluster(self) -> Iterator[Engine | None]:
-        """The Ray cluster, if one was named."""
         if self.engine == "ray":
             with ray_cluster.RayCluster(self.address, workers=self.workers) as cluster:
                 note(f"working on {cluster}", quiet=self.silent)
@@ -112,12 +96,7 @@ class ClusterOptions(WorkerOptions, OutputOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """A data set."""
-
-    data: Any = data_option(  # noqa: RUF009
-        "topologies, a TU name (with --root), or a folder with labels.csv.",
-        kind=str,
-    )
+    data: Any = data_option("topologies, a TU name (with --root), or a folder with labels.csv.", kind=str)  # noqa: RUF009
     root: str | None = data_option("Folder of the TU data sets, or of the files of one.", None)
     download: bool = data_option("Fetch a TU data set that is not there.", False)
     data_seed: Any = data_option("Seed that makes the topologies.", 0, kind=int)  # noqa: RUF009
@@ -130,14 +109,11 @@ class SourceOptions:
 
     @property
     def source(self) -> DataSource:
-        """The data set that these options name."""
         return DataSource(**self.source_values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(SourceOptions):
-    """A data set and its split, given in full."""
-
     split_seed: int = data_option("Seed of the split.", 0)
     test: float = data_option("Share of the graphs that is kept for certification.", 0.3333)
     validation: float = data_option("Share of the graphs on which choices are made.", 0.1)
@@ -145,8 +121,6 @@ class DataOptions(SourceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureChoice:
-    """Node features."""
-
     features: str | None = data_option(
         "Node features, computed on every graph that the model is asked about: own, degree, one-hot-degree, constant, several "
         "joined by +, or package.module:function.",
@@ -156,15 +130,11 @@ class FeatureChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureOptions(FeatureChoice):
-    """Node features of one model."""
-
     trust_features: bool = data_option("Accept node features that look as if computed from the clean edges.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How a network is trained."""
-
     epochs: int = training_option("Number of passes over the training graphs.", 200)
     learning_rate: float | None = training_option(
         "Highest learning rate of the schedule; by default 0.01; for local 0.006, with node features 0.003.", None
@@ -181,7 +151,6 @@ class TrainingOptions:
 
     @property
     def training(self) -> dict[str, Any]:
-        """Arguments of :func:`flipproof.train`."""
         every = {entry.name: getattr(self, entry.name) for entry in fields(TrainingOptions)}
         return every | _TRAINING_DEFAULTS | self.typed_training
 
@@ -203,8 +172,6 @@ class Defended:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(FeatureOptions, Defended):
-    """A model and its defence."""
-
     model: str = option("A folder that train wrote, or package.module:factory for your own model.")
     defence: str | None = option("Name of the defence; by default the one that the model or the options imply.", None)
     symmetrise: bool = data_option("Join both directions of directed graphs: an edge where either has one.", False)
@@ -214,8 +181,6 @@ class ModelOptions(FeatureOptions, Defended):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDataOptions(ModelOptions, SourceOptions):
-    """A model and its own data, unless others are given."""
-
     data: str | None = data_option("Data set, as for train; by default the model's own.", None)
     task: str | None = data_option("graphs or nodes; by default what the model was trained for.", None)
     part: str = data_option("Which graphs: test, validation, train or all.", "test")
@@ -248,12 +213,12 @@ def command_function(run: Callable[[Any], Result | int]) -> Callable[..., None]:
 
 
 def run_command(run: Callable[[Any], Result | int], options: Any) -> int:
-    """Run a command and print its result as the options say; the exit code."""
     try:
         result = run(options)
     except KeyboardInterrupt:
         kept = getattr(options, "kept", "")
-        note(f"stopped; {kept}. continue with: {options.again}" if kept else "stopped")
+        again = shlex.join(["flipproof", *sys.argv[1:]])
+        note(f"stopped; {kept}. continue with: {again}" if kept else "stopped")
         return 130
     if isinstance(result, int):
         return result
@@ -307,9 +272,6 @@ def _parameter(one: Option, *, required: bool) -> inspect.Parameter:
     return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-# ---- amounts -----------------------------------------------------------------------------------------------------------
-
-
 def checked_memory(text: str) -> int:
     """Bytes from ``2GiB``, ``500 MB`` or a plain number."""
     amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]i?B|B)?\s*", text, re.IGNORECASE)
@@ -322,11 +284,7 @@ def checked_memory(text: str) -> int:
     return number
 
 
-# ---- tables ------------------------------------------------------------------------------------------------------------
-
-
 def add_shares(table: Table, name: str, values: Any, intervals: Any) -> None:
-    """A row of shares, and their 95% intervals below."""
     table.add_row(name, *(f"{value:.3f}" for value in values))
     table.add_row("  95% interval", *map(short_interval, intervals), style="dim")
 

@@ -16,7 +16,7 @@ from flipproof.cli.options import ModelOptions, OutputOptions, WorkerOptions
 from flipproof.datasets.folder import Columns, parsed_line, read_unlabelled
 from flipproof.datasets.sources import stored_attributes
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import DefendedClassifier, described
+from flipproof.defences.defence import described
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
@@ -41,10 +41,9 @@ class PredictOptions(OutputOptions, WorkerOptions, ModelOptions):
 
 
 def predict(options: PredictOptions) -> int:
-    """Answer; one line per graph. The exit code."""
     if _STREAM in options.files and len(options.files) > 1:
         raise InputError("- stands for standard input and is given alone; got files beside it (leave them out)")
-    predictor = _predictor(options)
+    predictor = _Predictor(options)
     if options.files == [_STREAM]:
         return _answer_lines(predictor)
     raws, left = list[Any](), list[str]()
@@ -90,28 +89,19 @@ def _answer_lines(predictor: _Predictor) -> int:
     return code
 
 
-def _predictor(options: PredictOptions) -> _Predictor:
-    loaded = load_model(options.model)
-    defence, values = required_defence(loaded, options)
-    classes, stored = num_classes(loaded, options.classes), loaded.metadata
-    # train has looked at these columns over all its graphs, which tells more than one graph can
-    options = replace(options, trust_features=options.trust_features or "data_sha256" in stored)
-    names = list(stored.get("class_names") or map(str, range(classes)))
-    columns = Columns(stored_attributes(stored) if "attributes" in stored else None)
-    return _Predictor(
-        defend(loaded, defence, classes, options), options, {**options.DEFAULTS, **values}, names, columns
-    )
-
-
-@dataclass(frozen=True, eq=False)
 class _Predictor:
     """A defended classifier in use."""
 
-    defended: DefendedClassifier
-    options: PredictOptions
-    values: dict[str, Any]
-    class_names: list[str]
-    columns: Columns
+    def __init__(self, options: PredictOptions) -> None:
+        loaded = load_model(options.model)
+        defence, values = required_defence(loaded, options)
+        classes, stored = num_classes(loaded, options.classes), loaded.metadata
+        # train has looked at these columns over all its graphs, which tells more than one graph can
+        options = replace(options, trust_features=options.trust_features or "data_sha256" in stored)
+        self.options, self.values = options, {**options.DEFAULTS, **values}
+        self.class_names = list(stored.get("class_names") or map(str, range(classes)))
+        self.columns = Columns(stored_attributes(stored) if "attributes" in stored else None)
+        self.defended = defend(loaded, defence, classes, options)
 
     def answers(self, graphs: list[Graph], *, alone: bool = False) -> Iterator[tuple[Graph, Certificate]]:
         """Every graph with its certificate, in order. The noise is drawn after the graphs are known."""
@@ -127,24 +117,19 @@ class _Predictor:
                 following += 1
 
     def plain(self, graph: Graph, certificate: Certificate) -> dict[str, Any]:
-        """An answer as plain JSON."""
         values, label = certificate.to_dict(), certificate.label
+        kept = [*_KEPT, *(NODE_COLUMNS if certificate.node_radii is not None else ())]
+        kept += () if certificate.feature_radius is None else ("feature_radius", "axes", "grid")
         return {
             "name": graph.name,
             "label": None if label is None else self.class_names[label],
             "class": label,
             "abstains": certificate.abstains,
-            **{key: values[key] for key in (*_KEPT, *(NODE_COLUMNS if certificate.node_radii is not None else ()))},
-            **(
-                {}
-                if certificate.feature_radius is None
-                else {key: values[key] for key in ("feature_radius", "axes", "grid")}
-            ),
+            **{key: values[key] for key in kept},
             "defence": shown_settings(described(self.defended.defence)),
         }
 
     def words(self, certificate: Certificate) -> str:
-        """An answer in words."""
         if certificate.label is None:
             return "abstains: the classes are too close to tell"
         alone = {"additions": certificate.adds_radius, "removals": certificate.removes_radius}
@@ -153,12 +138,9 @@ class _Predictor:
             more.append(f"{certificate.feature_words} if no edge flips")
         if certificate.node_radii is not None:
             more.append(str(certificate.node_radii))
-        beside = f" ({', '.join(more)})" if more else ""
-        return (
-            certificate.headline.replace(f"class {certificate.label}", self.class_names[certificate.label], 1) + beside
-        )
+        named = certificate.headline.replace(f"class {certificate.label}", self.class_names[certificate.label], 1)
+        return named + (f" ({', '.join(more)})" if more else "")
 
     def say_unused(self, *, quiet: bool) -> None:
-        """Name what the graphs had and the model does not read."""
         if self.columns.unused:
             note(f"attributes that the model does not read: {', '.join(sorted(self.columns.unused))}", quiet=quiet)

@@ -22,13 +22,8 @@ class Options(OutputOptions, WorkerOptions, FolderOptions):
 
 
 def reproduce(options: Options) -> Result:
-    """Reproduce the paper."""
-    checked_seed(options.seed)
-    return run_settings(options, Settings.quick(seed=options.seed) if options.quick else Settings(seed=options.seed))
-
-
-def run_settings(options: Options, settings: Settings) -> Result:
-    """Run what is missing, write figures and page; paths and claims."""
+    seed = checked_seed(options.seed)
+    settings = Settings.quick(seed=seed) if options.quick else Settings(seed=seed)
     started = time.perf_counter()
     run_experiment(settings, options.out, workers=options.workers, quiet=options.silent)
     paper = write_paper(settings, options.out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -11,7 +12,7 @@ from typing import BinaryIO
 from flipproof.cli.options import OutputOptions, Result
 from flipproof.errors import InputError
 from flipproof.fields import option
-from flipproof.files import write_text, written_file
+from flipproof.files import written_file
 from flipproof.progress import note, progress
 from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import FORMATS, read_table, write_formatted
@@ -34,8 +35,8 @@ class ReportOptions(OutputOptions):
 
 
 def report(options: ReportOptions) -> Result:
-    """Figures, and one self-contained HTML page, of one run or of several compared."""
     from flipproof.report.reading import check_attacks, read_run, run_names, with_attacks, with_lines
+    from flipproof.report.report_page import write_report
 
     folders = options.runs
     names = run_names(folders)
@@ -50,13 +51,7 @@ def report(options: ReportOptions) -> Result:
         runs = with_lines([read_run(folder, name, advance) for folder, name in zip(folders, names, strict=True)])
     for folder in options.attack:
         runs = with_attacks(runs, folder)
-
-    from flipproof.report.drawing import write_figures
-    from flipproof.report.report_page import report_page
-
-    figures = write_figures(target / "figures", runs)
-    page = target / "report.html"
-    write_text(page, report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"]))
+    page, figures = write_report(target, runs)
     written = {"report": str(page), "figures": [str(path) for path in figures]}
     lines = [f"written: {page} (open it in a browser)", f"figures: {target / 'figures'}"]
     return Result({"runs": [str(folder) for folder in folders], **written}, lines)
@@ -79,14 +74,10 @@ class ExportOptions:
 
 
 def export(options: ExportOptions) -> int:
-    """A run's table of certificates, or tables of certified accuracy for a paper; to a file or to stdout."""
     write = _writer(options)
-    if options.out is not None:
-        with written_file(options.out) as file:
-            write(file)
-        return 0
-    write(sys.stdout.buffer)
-    sys.stdout.buffer.flush()
+    with nullcontext(sys.stdout.buffer) if options.out is None else written_file(options.out) as file:
+        write(file)
+        file.flush()
     return 0
 
 
@@ -128,10 +119,7 @@ def _writer(options: ExportOptions) -> Callable[[BinaryIO], object]:
 
 
 def _radii(typed: str) -> list[int]:
-    try:
-        radii = [int(part) for part in typed.split(",")]
-    except ValueError:
-        radii = [-1]
+    radii = [int(part) if part.strip().isdecimal() else -1 for part in typed.split(",")]
     if min(radii) < 0 or max(radii) > _LARGEST or len(set(radii)) < len(radii):
         raise InputError(
             f"--radii must be different whole numbers from 0 to {_LARGEST}, with commas between; got {typed!r} (for instance "
@@ -146,11 +134,10 @@ class VerifyOptions(OutputOptions):
 
 
 def verify(options: VerifyOptions) -> Result:
-    """Derive every certificate again and compare: exit code 0 if everything agrees; 1, with the graphs named, if not."""
     from flipproof.runs.saved_run import problems_of_run
 
     settings = CertifySettings.read(options.folder)
-    graphs, not_derived = len(settings.graphs), _NOT_DERIVED if settings.question.get("nodes") else ""
+    graphs = len(settings.graphs)
     with progress("verifying", graphs, unit=settings.task, quiet=options.silent) as advance:
         problems = problems_of_run(options.folder, advance)
     for problem in problems:
@@ -159,9 +146,7 @@ def verify(options: VerifyOptions) -> Result:
     summary = {"run": str(options.folder), "graphs": graphs, "ok": not problems, "problems": problems}
     if problems:
         return Result(summary, code=1)
-    lines = [
-        f"verified: {graphs} certificates follow from their evidence, and what the model was shown can be made again"
-    ]
-    if not_derived:
-        lines.append(f"not derived again: {not_derived}")
-    return Result(summary | ({"not_derived": not_derived} if not_derived else {}), lines)
+    line = f"verified: {graphs} certificates follow from their evidence, and what the model was shown can be made again"
+    if settings.question.get("nodes"):
+        return Result(summary | {"not_derived": _NOT_DERIVED}, [line, f"not derived again: {_NOT_DERIVED}"])
+    return Result(summary, [line])

@@ -7,7 +7,7 @@ import shlex
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from flipproof.cli.options import (
     TrainingOptions,
     training_option,
 )
-from flipproof.datasets import Dataset, NodeTask, Split, split_nodes
+from flipproof.datasets import NodeTask, Split, split_nodes
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.graphs import whole_graphs
@@ -31,13 +31,8 @@ from flipproof.models.loading import load_features
 from flipproof.progress import note
 from flipproof.report.templates import rendered
 from flipproof.report.wording import setting_words
-from flipproof.studies.search_space import Space, default_features, fit_edge_blind, spaces, undefended
-
-if TYPE_CHECKING:
-    from flipproof.classifiers.features import NodeFeatures
-    from flipproof.models.network import NamedNetwork
-
-_Trained = tuple[Any, dict[str, Any], dict[str, Any]]
+from flipproof.studies.candidate import Candidate, training_told
+from flipproof.studies.search_space import Space, default_features, spaces, undefended
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +57,6 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
 
     @property
     def checkpoint(self) -> Path:
-        """The training under way."""
         return self.out.with_name(f"{self.out.name}.part")
 
     @property
@@ -70,36 +64,20 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
         return "what is finished is kept" if self.checkpoint.exists() else "no epoch was finished"
 
 
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    """What is trained: a model by name for a defence, by default the one that such a model is made for, its home."""
-
-    model: str
-    home: Space
-    defence: Space
-    settings: dict[str, Any]
-    arguments: dict[str, Any]
-    task: str
-
-    @property
-    def fitted(self) -> bool:
-        """Whether the model is fitted at once, not trained over epochs."""
-        return not self.home.trains and self.model == self.home.name
-
-
 def train(options: TrainOptions) -> Result:
-    """Train and save."""
-    source, plan = options.source, _plan(options)
-    _refuse_early(options, plan)
+    source, (candidate, home) = options.source, _candidate(options)
+    learner = candidate if home.trains or home.name != candidate.model else replace(candidate, defence=home)
+    network = _network(options, learner)
     from flipproof import models
     from flipproof.classifiers.clean_edges import refuse_clean_edges
 
     graphs = source.load()
     parts = source.split(graphs)
-    if plan.arguments.get("counts_only"):  # there is no epoch to choose: all are learnt from
+    at_once = bool(candidate.training.get("counts_only"))
+    if at_once:  # there is no epoch to choose: all are learnt from
         known = np.union1d(parts.train_indices, parts.validation_indices)
         parts = replace(parts, train_indices=known, validation_indices=known[:0])
-    spec = default_features(plan.home.name, graphs) if options.features is None else options.features
+    spec = default_features(home.name, graphs) if options.features is None else options.features
     hook = load_features(spec)
     if hook.spec is None:
         raise InputError(
@@ -111,16 +89,32 @@ def train(options: TrainOptions) -> Result:
     if graphs.attributes or graphs.remarks:
         note(graphs.describe_features(), quiet=options.silent)
     started = time.perf_counter()
-    defence = {"name": plan.defence.name, **plan.settings}
-    model, settings, told = (_fitted if plan.fitted else _trained)(parts, hook, options, plan)
+    if at_once:
+        note("learning numbers of nodes and edges: a moment, without epochs", quiet=options.silent)
+    defence = {"name": candidate.defence.name, **candidate.settings}
+    arguments: dict[str, Any] = {
+        **options.training,
+        "validation": parts.validation if len(parts.validation) else None,
+        "checkpoint": options.checkpoint,
+        "progress": not options.silent,
+    }
+    settled: dict[str, Any] = {"features": hook, "seed": options.seed, "network": network}
+    if options.task == "nodes":
+        model, settings, told = _on_nodes(learner, parts, settled, arguments)
+    else:
+        learned = learner.learn(parts.train, factory=None, **settled, **arguments)
+        model, settings, told = learned.model, learned.settings, learned.told
     data = source.metadata(graphs)
     models.save(model, options.out, defence=defence, features=hook, metadata={**data, "training": settings})
     if "epochs" in told:
         options.checkpoint.unlink(missing_ok=True)
+    if at_once:
+        del told["epochs"], told["best_epoch"]
+        told = {"chosen": "by numbers of nodes and edges", **told}
     numbers = {part: len(getattr(parts, f"{part}_indices")) for part in ("train", "validation", "test")}
     summary: dict[str, Any] = {
         "model": str(options.out),
-        "network": plan.model,
+        "network": candidate.model,
         "data": graphs.name,
         "features": hook.spec,
         "attributes": [asdict(attribute) for attribute in graphs.attributes],
@@ -129,14 +123,14 @@ def train(options: TrainOptions) -> Result:
         "seconds": round(time.perf_counter() - started, 3),
         **told,
     }
-    purpose = f"{plan.defence.name}: {setting_words(defence) or 'the graphs as they are'}"
+    purpose = f"{candidate.defence.name}: {setting_words(defence) or 'the graphs as they are'}"
     command = f"flipproof certify --model {shlex.quote(str(options.out))} --out RUN"
-    words = rendered("trained.txt", **summary, task=plan.task, purpose=purpose, command=command)
+    words = rendered("trained.txt", **summary, task=options.task, purpose=purpose, command=command)
     return Result(summary, words.splitlines())
 
 
-def _plan(options: TrainOptions) -> _Plan:
-    """What the options ask for: a model says its defence, and a defence its model."""
+def _candidate(options: TrainOptions) -> tuple[Candidate, Space]:
+    """What is trained: a model says its defence, and a defence its model; and the defence that such a model is made for."""
     name, values, kind = options.defence, options.defence_values, options.model
     known_spaces = spaces(options.task)
     home = next((known for known in known_spaces if kind == (known.network if known.trains else known.name)), None)
@@ -147,59 +141,26 @@ def _plan(options: TrainOptions) -> _Plan:
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
     network = next((known.network for known in known_spaces if known.network), "") if options.task == "nodes" else "gin"
     model = options.model or defence.network or (network if defence.trains else defence.name)
-    arguments = defence.training_arguments(settings) | extra
-    return _Plan(model, home or defence, defence, settings, arguments, options.task)
+    return Candidate(defence, settings, model, {**extra, **options.typed_training}), home or defence
 
 
-def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
-    """A network, how it was trained, and what is told of it."""
+def _on_nodes(
+    candidate: Candidate, parts: Split, settled: dict[str, Any], arguments: dict[str, Any]
+) -> tuple[Any, ...]:
     from flipproof import training
 
-    network = _network(options, plan, hook, parts.train)
-    arguments: dict[str, Any] = {
-        "features": hook,
-        **{**options.training, **plan.arguments, **options.typed_training},
-        "validation": parts.validation if len(parts.validation) else None,
-        "seed": options.seed,
-        "checkpoint": options.checkpoint,
-        "progress": not options.silent,
-    }
-    at_once = bool(arguments.get("counts_only"))
-    if at_once:
-        note("learning numbers of nodes and edges: a moment, without epochs", quiet=options.silent)
-    if options.task == "nodes":
-        result = _on_nodes(network, parts, arguments)
-    else:
-        result = training.train_for(network, parts.train, **arguments)
-    told: dict[str, Any] = {"epochs": result.epochs, "best_epoch": result.best_epoch}
-    if at_once:
-        told = {"chosen": "by numbers of nodes and edges"}
-    accuracy = {"train_accuracy": result.final.accuracy, "validation_accuracy": result.final.validation_accuracy}
-    return network, result.settings, {**told, **accuracy, "seconds": round(result.seconds, 3)}
+    network, _ = candidate.build(parts.train, **settled)
+    taken, task = inspect.signature(training.train_nodes).parameters, NodeTask.of(parts.dataset)
+    own = {name: value for name, value in {**arguments, **candidate.training, **settled}.items() if name in taken}
+    result = training.train_nodes(network, task, split=split_nodes(task, seed=parts.seed), **own)
+    return network, result.settings, training_told(result)
 
 
-def _on_nodes(network: NamedNetwork, parts: Split, arguments: dict[str, Any]) -> Any:
-    from flipproof import training
-
-    taken = inspect.signature(training.train_nodes).parameters
-    own = {name: value for name, value in arguments.items() if name in taken}
-    task = NodeTask.of(parts.dataset)
-    return training.train_nodes(network, task, split=split_nodes(task, seed=parts.seed), **own)
-
-
-def _fitted(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
-    """The strong line of networks that ignore edges, how it was fitted, and what is told of it."""
-    validation = parts.validation if len(parts.validation) else None
-    model, fit = fit_edge_blind(parts.train, features=hook, validation=validation, seed=options.seed)
-    told = {"chosen": fit.kind, "compared": dict(fit.compared)}
-    accuracy = {"train_accuracy": fit.accuracy, "validation_accuracy": fit.validation_accuracy}
-    return model, {"seed": options.seed, "chosen": fit.kind}, told | accuracy
-
-
-def _refuse_early(options: TrainOptions, plan: _Plan) -> None:
-    """What can be told before torch is loaded."""
+def _network(options: TrainOptions, candidate: Candidate) -> dict[str, Any]:
+    """Arguments of the network; refuses what can be told before torch is loaded."""
     checked_seed(options.seed)
-    out, needed, noise = options.out, plan.defence.network, plan.arguments.get("noise")
+    out, needed, model = options.out, candidate.defence.network, candidate.model
+    noise = candidate.training.get("noise")
     if out.exists() and not (out / "config.json").is_file():
         raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
     if out.exists() and not options.replace:
@@ -209,34 +170,26 @@ def _refuse_early(options: TrainOptions, plan: _Plan) -> None:
         for name, default in for_graphs.items():
             if getattr(options, name) != default:
                 raise InputError(f"--{name.replace('_', '-')} is for graphs (leave it out with --task nodes)")
-        if plan.model != (needed or "node-gcn"):
-            raise InputError(f"--task nodes trains node-gcn; got --model {plan.model} (leave --model out)")
-    if needed is not None and plan.model != needed:
-        raise InputError(f"{plan.defence.name} needs --model {needed}; got {plan.model} (leave --model out)")
-    if options.corrected and (plan.model != "gin" or noise is None):
+        if model != (needed or "node-gcn"):
+            raise InputError(f"--task nodes trains node-gcn; got --model {model} (leave --model out)")
+    if needed is not None and model != needed:
+        raise InputError(f"{candidate.defence.name} needs --model {needed}; got {model} (leave --model out)")
+    if options.corrected and (model != "gin" or noise is None):
         raise InputError(
-            f"--corrected is for gin under noise; got --model {plan.model} and "
+            f"--corrected is for gin under noise; got --model {model} and "
             f"{'no noise' if noise is None else noise} (leave it out, or train gin with --keep 0.9)"
         )
-    if plan.fitted and (options.hidden is not None or options.objective != "samples"):
-        raise InputError(f"--hidden and --objective belong to networks; got one for {plan.model} (leave them out)")
-
-
-def _network(options: TrainOptions, plan: _Plan, hook: NodeFeatures, graphs: Dataset) -> NamedNetwork:
+    if candidate.fitted:
+        if options.hidden is not None or options.objective != "samples":
+            raise InputError(f"--hidden and --objective belong to networks; got one for {model} (leave them out)")
+        return {}
     from flipproof import models
 
-    name = plan.model
-    if name not in models.NAMES:
+    if model not in models.NAMES:
         fitted = (known.name for known in spaces() if not known.trains)
         raise InputError(
-            f"--model must be one of {', '.join([*models.NAMES, *fitted])}; got {name!r} (train a network of your own in "
+            f"--model must be one of {', '.join([*models.NAMES, *fitted])}; got {model!r} (train a network of your own in "
             "Python, and certify it with --model package.module:factory)"
         )
-    # a constant says nothing beside the number of nodes, which a network made for its defence knows
-    width = 0 if hook.spec == "constant" and plan.home.network == name else int(hook.of(graphs[0]).shape[1])
-    config: dict[str, Any] = {"name": name, "in_features": width, "num_classes": graphs.num_classes}
-    config |= {key: value for key in ("hidden", "layers") if (value := getattr(options, key)) is not None}
-    if options.corrected:
-        noise = plan.arguments["noise"]
-        config["noise"] = [noise.p_add, noise.p_remove]
-    return models.build(config, seed=options.seed)
+    network = {key: value for key in ("hidden", "layers") if (value := getattr(options, key)) is not None}
+    return network | ({"noise": [noise.p_add, noise.p_remove]} if options.corrected and noise is not None else {})

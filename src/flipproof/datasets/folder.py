@@ -68,13 +68,13 @@ def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symm
         remarks.append(
             f"attributes that the model's data do not have, and that are not read: {', '.join(sorted(unread))}"
         )
-    names, numbers = _classes([label for _, label in listed.values()])
-    graphs = [graph_of(raw, attributes, label) for raw, label in zip(read, numbers, strict=True)]
+    labels = [label for _, label in listed.values()]
+    names = _classes(labels)
+    graphs = [graph_of(raw, attributes, names.index(label)) for raw, label in zip(read, labels, strict=True)]
     return Dataset(graphs, class_names=names, name=base.resolve().name, attributes=attributes, remarks=remarks)
 
 
 def _from_tables(base: Path, listed: Mapping[str, tuple[str, str]]) -> list[RawGraph]:
-    """The graphs of ``edges.csv`` in the order of ``labels.csv``; both must name the same ones."""
     graphs = read_edge_table(base)
     for graph, (where, _) in listed.items():
         if graph not in graphs:
@@ -105,7 +105,7 @@ def _listed(table: Path) -> dict[str, tuple[str, str]]:
     return rows
 
 
-def _classes(labels: Sequence[str]) -> tuple[list[str], list[int]]:
+def _classes(labels: Sequence[str]) -> list[str]:
     try:
         names = sorted(set(labels), key=lambda name: (int(name), name))  # 1 and 01 are two names
     except ValueError:
@@ -114,14 +114,10 @@ def _classes(labels: Sequence[str]) -> tuple[list[str], list[int]]:
         raise InputError(
             f"{LABELS} must name at least two classes; got only {names[0]!r} (list graphs of another class)"
         )
-    return names, [names.index(label) for label in labels]
-
-
-# ---- from the attributes that files give to nodes to the columns of node features ----
+    return names
 
 
 def _attributes(graphs: Sequence[RawGraph]) -> list[Attribute]:
-    """What becomes of every attribute that a node or an edge has."""
     names = {name for graph in graphs for node in graph.nodes for name in node}
     attributes = [_attribute(graphs, name) for name in sorted(names)]
     if any(attribute.name == "x" and attribute.columns and not attribute.categories for attribute in attributes):
@@ -132,12 +128,9 @@ def _attributes(graphs: Sequence[RawGraph]) -> list[Attribute]:
 
 
 def _attribute(graphs: Sequence[RawGraph], name: str) -> Attribute:
-    """What becomes of one attribute of nodes."""
     values = [node.get(name) for graph in graphs for node in graph.nodes]
-    missing = [
-        f"{index} of {graph.name}" for graph in graphs for index, node in enumerate(graph.nodes) if name not in node
-    ]
-    if missing:
+    places = [(index, graph.name, name in node) for graph in graphs for index, node in enumerate(graph.nodes)]
+    if missing := [f"{index} of {graph}" for index, graph, there in places if not there]:
         return Attribute(name, remark=f"missing at {len(missing)} of {len(values)} nodes, first at node {missing[0]}")
     if all(isinstance(value, str) for value in values):
         texts = sorted(set(map(str, values)))
@@ -167,7 +160,6 @@ def graph_of(raw: RawGraph, attributes: Sequence[Attribute], label: int | None =
 
 
 def _numbers(node: dict[str, Any], index: int, attribute: Attribute) -> list[float]:
-    """What an attribute puts into the row of a node."""
     name, value = attribute.name, node.get(attribute.name)
     if attribute.categories:
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -194,9 +186,6 @@ def _row(value: Any) -> list[float]:
     """A number, or a list of numbers, as a list; an empty one for anything else."""
     values = value if isinstance(value, list) else [value]
     return values if all(isinstance(number, (int, float)) for number in values) else []
-
-
-# ---- graphs without labels, for a model that is there already ----
 
 
 def read_unlabelled(path: Path, *, symmetrise: bool = False) -> tuple[list[RawGraph], list[str]]:

@@ -81,7 +81,6 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
 
 
 def _networkx_file(path: Path) -> RawGraph:
-    """GraphML or GEXF."""
     import networkx
 
     is_gexf = path.suffix.lower() == ".gexf"
@@ -164,7 +163,6 @@ def _numbered_form(content: dict[str, Any], source: str) -> tuple[list[dict[str,
 
 
 def _edge_list(path: Path) -> RawGraph:
-    """Every line is an undirected edge, whichever end comes first, or a node."""
     rows: list[list[str]] = []
     for line, text in enumerate(read_text(path, "expected an edge per line").splitlines(), 1):
         content = text.split("#", 1)[0].strip()
@@ -189,9 +187,6 @@ READERS: dict[str, Callable[[Path], RawGraph]] = {
     **dict.fromkeys((".edges", ".edgelist", ".txt", ".csv"), _edge_list),
 }
 """The reader of each kind of file, by suffix."""
-
-
-# ---- tables ----
 
 
 def has_edge_table(folder: Path) -> bool:

@@ -25,7 +25,6 @@ _TASKS = ("graphs", "nodes")
 
 
 def checked_task(task: str) -> str:
-    """What is classified: graphs, or nodes."""
     if task not in _TASKS:
         raise InputError(f"--task must be {' or '.join(_TASKS)}; got {task!r} (graphs is the default)")
     return task
@@ -139,13 +138,11 @@ def model_data(stored: Mapping[str, Any], **typed: Any) -> tuple[DataSource, Dat
 
 
 def stored_attributes(stored: Mapping[str, Any]) -> list[Attribute]:
-    """The attributes that a model folder remembers."""
     entries = stored.get("attributes") or []
     return [Attribute(**{**entry, "categories": tuple(entry["categories"])}) for entry in entries]
 
 
 def by_class_names(graphs: Dataset, stored: Mapping[str, Any], model: str = "the model") -> Dataset:
-    """The graphs with their classes numbered as in a model folder: classes are matched by name."""
     names = stored.get("class_names")
     if names is None or tuple(names) == graphs.class_names:
         return graphs

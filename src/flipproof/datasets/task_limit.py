@@ -98,7 +98,6 @@ def _distance(first: NDArray[Any], second: NDArray[Any], kinds: list[bytes], oth
 
 
 def _improved(first: NDArray[Any], second: NDArray[Any], match: NDArray[Any], allowed: NDArray[Any]) -> int:
-    """Exchange the images of two nodes as long as that saves flips; the flips that are left."""
     signs = 1 - 2 * first  # flips that remain: sum over pairs of first xor matched second
     while True:
         image = second[np.ix_(match, match)]

@@ -69,7 +69,6 @@ def topologies(
 
 
 def _realisation(name: str, size: int, generator: np.random.Generator) -> Any:
-    """The graph of a class that is nearest to the size."""
     import networkx as nx
 
     if name == "lollipop":

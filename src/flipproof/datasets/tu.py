@@ -69,7 +69,6 @@ def tu_names(root: str | os.PathLike[str]) -> list[str]:
 
 
 def _folder(name: str, root: Path) -> Path | None:
-    """The folder that holds the files of a data set."""
     if name in ("", ".", "..") or Path(name).name != name:
         raise InputError(f"name must be that of a TU data set; got {name!r} (for instance MUTAG, with root=...)")
     return next((at for at in (root / name, root / name / "raw", root) if (at / f"{name}_A.txt").is_file()), None)

@@ -42,8 +42,6 @@ def percent(count: float, total: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one method certifies for one graph."""
-
     label: int | None
     radius: int
     adds_radius: int
@@ -52,25 +50,38 @@ class Reading:
 
     @classmethod
     def of(cls, certificate: Certificate) -> Reading:
-        """The part of a certificate that is shown."""
         return cls(*(getattr(certificate, column) for column in ("label", *ATTACKERS, "p_lower")))
 
 
-@dataclass(frozen=True, eq=False)
-class TableRun:
-    """A finished run of ``flipproof certify``: what was asked, and its table of certificates.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CertifiedRun:
+    """A finished run of ``flipproof certify``, by its table of certificates; for a page read back with its evidence.
 
     Attributes:
         name: What reports and tables call it.
         settings: What was asked.
         rows: Its certificates, in the order of the data set.
         line: How many of its graphs a classifier that ignores edges answers right; ``None`` if unknown.
+        folder: Where it is.
+        graphs: The clean graphs that a page lists, by position in the data set.
+        readings: By method and graph; the run's own method first, then others that read the same evidence.
+        majority: How many are of the class that is most frequent in training; ``None`` if unknown.
+        no_line: Why there is no line, where that is known.
+        attacks: What attacks found, by graph and role.
+        weak_spots: Where an attacker would strike, by graph, where the evidence tells.
     """
 
     name: str
     settings: CertifySettings
     rows: Sequence[Row]
+    folder: Path
     line: int | None = None
+    graphs: Mapping[int, Graph] = field(default_factory=dict)
+    readings: Mapping[str, Mapping[int, Reading]] = field(default_factory=dict)
+    majority: int | None = None
+    no_line: str = ""
+    attacks: Mapping[int, Mapping[str, AttackResult]] = field(default_factory=dict)
+    weak_spots: Mapping[int, WeakSpots] = field(default_factory=dict)
 
     @cached_property
     def radii(self) -> dict[str, IntArray]:
@@ -86,12 +97,10 @@ class TableRun:
 
     @property
     def edge_blind(self) -> bool:
-        """Whether no attack on edges can change any answer."""
         return self.settings.defence_class.edge_blind
 
     @property
     def noun(self) -> str:
-        """What a row is about: a graph, or a node."""
         return self.settings.noun
 
     @property
@@ -106,77 +115,46 @@ class TableRun:
 
     @property
     def defence(self) -> str:
-        """The defence in words."""
         name, words = self.settings.defence["name"], setting_words(self.settings.defence)
         return f"{name} ({words})" if words else wording(name).trait if wording(name).baseline else name
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CertifiedRun(TableRun):
-    """A run, read back with its evidence.
-
-    Attributes:
-        folder: Where it is.
-        graphs: The clean graphs that a page lists, by position in the data set.
-        readings: By method and graph; the run's own method first, then others that read the same evidence.
-        majority: How many are of the class that is most frequent in training; ``None`` if unknown.
-        no_line: Why there is no line, where that is known.
-        attacks: What attacks found, by graph and role.
-        weak_spots: Where an attacker would strike, by graph, where the evidence tells.
-    """
-
-    folder: Path
-    graphs: Mapping[int, Graph]
-    readings: Mapping[str, Mapping[int, Reading]]
-    majority: int | None = None
-    no_line: str = ""
-    attacks: Mapping[int, Mapping[str, AttackResult]] = field(default_factory=dict)
-    weak_spots: Mapping[int, WeakSpots] = field(default_factory=dict)
-
     @property
     def method(self) -> str:
-        """The method whose certificates the run holds."""
         return next(iter(self.readings))
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes that the model can name."""
         known = [str(name) for name in self.settings.class_names]
         return known + [f"class {label}" for label in range(len(known), self.settings.num_classes)]
 
     @property
     def only_class(self) -> str | None:
-        """The name of the class that every graph is given, though their labels differ; ``None`` if there is none."""
         label = only_class(*columns_of(self.rows, "predicted", "label").values())
         return None if label is None else self.class_names[label]
 
     @property
     def alpha(self) -> float:
-        """The failure probability of each certificate."""
         return max(float(row["alpha"]) for row in self.rows)
 
     @property
     def abstained(self) -> int:
-        """Number of graphs without an answer."""
         return sum(row["predicted"] is None for row in self.rows)
 
     @property
     def what(self) -> str:
-        """The graphs in words."""
         part = "" if self.settings.part == "all" else f"{self.settings.part} "
         of = "" if self.settings.data == UNNAMED else f" of {self.settings.data}"
         return f"{len(self.rows)} {part}{self.noun}s{of}"
 
     def right_radii(self, method: str | None = None, attacker: str = "radius") -> IntArray:
         """The flips that each graph withstands, by default by the run's own method; -1 where it is wrong or abstained on."""
-        if method in (None, self.method):
+        if method is None or method == self.method:
             return self.radii[attacker]
         own = [self.readings[method][row["graph"]] for row in self.rows]
         labels = [row["label"] for row in self.rows]
         return right_radii([getattr(reading, attacker) for reading in own], [reading.label for reading in own], labels)
 
     def curve(self, method: str | None = None, attacker: str = "radius", *, top: int, name: str = "") -> Curve:
-        """Certified accuracy for r = 0..top."""
         return Curve.of(name or self.name, self.right_radii(method, attacker), top)
 
     def add_remove_counts(self) -> IntArray:
@@ -190,6 +168,10 @@ class CertifiedRun(TableRun):
             return cells
 
         return self._counts(withstood)
+
+    def joint_counts(self) -> IntArray:
+        """How many graphs stay right under any flips with any changed features, ``[flips, changes]``, cut as the others."""
+        return self._counts(lambda row: certificate_of(row).joint_grid)
 
     def _counts(self, cells: Callable[[Row], NDArray[np.bool_]]) -> IntArray:
         """How many right graphs withstand so many changes of two kinds, at least two of each."""
@@ -207,10 +189,6 @@ class CertifiedRun(TableRun):
         noise = feature_noise_of(self.settings.defence_object)
         return None if noise is None else noise.changes(2)[0].name.split()[-1]
 
-    def joint_counts(self) -> IntArray:
-        """How many graphs stay right under any flips with any changed features, ``[flips, changes]``, cut as the others."""
-        return self._counts(lambda row: certificate_of(row).joint_grid)
-
     def lead_over(self, right: int) -> int:
         """The most flips under which more than ``right`` graphs are certified; -1 if never."""
         ordered = np.sort(self.right_radii())[::-1]
@@ -218,7 +196,6 @@ class CertifiedRun(TableRun):
 
     @property
     def targets(self) -> dict[str, str]:
-        """Who may have been attacked: roles, in words."""
         return attack_targets(self.settings.defence["name"])
 
     @property
@@ -245,14 +222,14 @@ class CertifiedRun(TableRun):
     @cached_property
     def broken(self) -> list[int]:
         """Graphs on which an attack on the defended classifier succeeded within the certified region: there should be none."""
-        by_graph = {row["graph"]: row for row in self.rows}
-        defended = {index: roles["defended"] for index, roles in self.attacks.items() if "defended" in roles}
-        return [
-            index
-            for index, attack in defended.items()
-            if attack.success and attack.label == by_graph[index]["predicted"]
-            if attack.size <= certificate_of(by_graph[index]).radius_beside(len(attack.changes))
-        ]
+        by_graph, broken = {row["graph"]: row for row in self.rows}, []
+        for index, roles in self.attacks.items():
+            attack, row = roles.get("defended"), by_graph[index]
+            if attack is None or not attack.success or attack.label != row["predicted"]:
+                continue
+            if attack.size <= certificate_of(row).radius_beside(len(attack.changes)):
+                broken.append(index)
+        return broken
 
 
 def chosen_rows(rows: Sequence[Row], most: int) -> list[Row]:
@@ -262,10 +239,11 @@ def chosen_rows(rows: Sequence[Row], most: int) -> list[Row]:
         group = (row["label"], row["predicted"] == row["label"], row["predicted"] is None, row["radius"])
         rank.append((groups[group], place))
         groups[group] += 1
-    return [rows[place] for place in sorted(place for _, place in sorted(rank)[:most])]
+    chosen = {place for _, place in sorted(rank)[:most]}
+    return [row for place, row in enumerate(rows) if place in chosen]
 
 
-def paired(runs: Sequence[TableRun], radii: Iterable[int]) -> list[PairedTest]:
+def paired(runs: Sequence[CertifiedRun], radii: Iterable[int]) -> list[PairedTest]:
     """Tests of the first run against each other one, where all certify the same graphs; none otherwise."""
     if len(runs) < 2 or len({run.graphs_key for run in runs}) > 1:
         return []
@@ -285,14 +263,12 @@ def reach_worth_drawing(radii: IntArray) -> int:
     return int(np.sort(radii)[-least])
 
 
-def curve_range(runs: Sequence[TableRun]) -> int:
+def curve_range(runs: Sequence[CertifiedRun]) -> int:
     """The largest r worth drawing: one beyond what 2% of the graphs withstand. An edge-blind line has no end."""
-    reached = [reach_worth_drawing(radii) for run in runs if not run.edge_blind for radii in _all_radii(run)]
+    known = (
+        (run.right_radii(method, attacker) for method in run.readings or [None] for attacker in ATTACKERS)
+        for run in runs
+        if not run.edge_blind
+    )
+    reached = [reach_worth_drawing(radii) for of_run in known for radii in of_run]
     return min(max(_LEAST_RANGE, max(reached, default=_BLIND_RANGE - 1) + 1), _MOST_RANGE)
-
-
-def _all_radii(run: TableRun) -> Iterable[IntArray]:
-    """By every attacker and, where they are known, method."""
-    if not isinstance(run, CertifiedRun):
-        return run.radii.values()
-    return [run.right_radii(method, attacker) for method in run.readings for attacker in ATTACKERS]

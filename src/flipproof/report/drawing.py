@@ -164,12 +164,10 @@ def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
 
 
 def figure_paths(stem: Path) -> list[Path]:
-    """The files of a figure."""
     return [stem.with_name(f"{stem.name}.{kind}") for kind in _FORMATS]
 
 
 def write_rows(stem: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """A figure's numbers as CSV beside it."""
     import pandas
 
     path = stem.with_name(f"{stem.name}.csv")
@@ -182,7 +180,6 @@ _WRITTEN_CELLS = 9
 
 
 def write_figures(folder: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
-    """Every figure that the runs allow, with its CSV; returns the files."""
     seeing = [run for run in runs if not run.edge_blind]
     attacked = [run for run in runs if run.under_attack]
     with warnings.catch_warnings():
@@ -219,7 +216,6 @@ def _accuracy(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
 
 
 def _attacked_panel(run: CertifiedRun) -> Panel:
-    """The graphs that were attacked: accuracy after the attacks found beside certified accuracy, an upper and a lower bound."""
     under_attack = run.under_attack
     certified = run.certified_of_attacked or run.curve(top=len(next(iter(under_attack.values())).certified) - 1)
     after = [replace(curve, name=f"after attacks on {run.targets[role]}") for role, curve in under_attack.items()]
@@ -229,7 +225,6 @@ def _attacked_panel(run: CertifiedRun) -> Panel:
 def _heat_maps(
     stem: Path, runs: Sequence[CertifiedRun], counts: Sequence[IntArray], names: tuple[str, str]
 ) -> list[Path]:
-    """The share of graphs that withstand so many changes of one kind and of another together: additions and removals, say."""
     size = tuple(max(count.shape[axis] for count in counts) for axis in (0, 1))
     with saved_figure(stem, (3.3 * len(runs) + 0.6, 3.4)) as figure:
         panels = figure.subplots(1, len(runs), squeeze=False)[0]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+import pandas
 
 from flipproof import __version__
 from flipproof.certificates.metrics import Curve, PairedTest, mean_radius, mean_radius_interval
 from flipproof.errors import InputError
-from flipproof.report.content import ATTACKERS, RADII, TableRun, curve_range, paired
-from flipproof.report.templates import Cell, latex_table, latex_text
+from flipproof.report.content import ATTACKERS, RADII, CertifiedRun, curve_range, paired
+from flipproof.report.templates import Cell, latex_table, latex_text, rendered
 
-_SHARES = ("certified_accuracy", "low95", "high95")
+_CSV: Any = {"index": False, "lineterminator": "\n", "float_format": "%.6f"}
+_COUNTS = ["both", "only_first", "only_second", "neither", "difference"]
 
 
-def long_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
+def long_csv(runs: Sequence[CertifiedRun], radii: Sequence[int] | None = None) -> str:
     """One row per run, attacker and radius, by default up to the first at which nothing is certified; see docs/papers.md."""
     shown, lines = range(curve_range(runs) + 1) if radii is None else radii, []
     for run in runs:
@@ -25,31 +28,22 @@ def long_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> st
             curve = Curve.of(run.name, run.radii[attacker], max(shown))
             for r in shown:
                 counts = {"radius": r, "certified_graphs": curve.certified[r], "graphs": curve.graphs}
-                shares = dict(zip(_SHARES, _ends(curve, r), strict=True))
-                shares |= {
-                    f"edge_blind_{name.removeprefix('certified_')}": end
-                    for name, end in zip(_SHARES, _ends(_line(run)), strict=True)
-                }
-                lines.append({**about, "attacker": words, **counts, **shares})
-    return _csv(lines)
+                shares = _ends("certified_accuracy", "", curve, r)
+                line = _ends("edge_blind_accuracy", "edge_blind_", _line(run))
+                lines.append({**about, "attacker": words, **counts, **shares, **line})
+    return str(pandas.DataFrame(lines).to_csv(**_CSV))
 
 
-def _line(run: TableRun) -> Curve | None:
+def _line(run: CertifiedRun) -> Curve | None:
     return None if run.line is None else Curve("edge-blind", (run.line,), len(run.rows))
 
 
-def _ends(curve: Curve | None, r: int = 0) -> list[float | None]:
-    """A share and the ends of its interval, where they are known."""
-    return [None] * 3 if curve is None else [curve.accuracy[r], *(end[r] for end in curve.band)]
+def _ends(share: str, prefix: str, curve: Curve | None, r: int = 0) -> dict[str, float | None]:
+    values = [None] * 3 if curve is None else [curve.accuracy[r], *(end[r] for end in curve.band)]
+    return dict(zip((share, f"{prefix}low95", f"{prefix}high95"), values, strict=True))
 
 
-def _csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    import pandas
-
-    return str(pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n", float_format="%.6f"))
-
-
-def paired_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
+def paired_csv(runs: Sequence[CertifiedRun], radii: Sequence[int] | None = None) -> str:
     """One row per run compared with the first one, and radius; see :class:`flipproof.certificates.metrics.PairedTest`."""
     if len(runs) < 2:
         raise InputError("paired tests compare runs; got one (name at least two, the one of interest first)")
@@ -59,22 +53,19 @@ def paired_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> 
                 f"paired tests need runs on the same graphs; {run.name} and {runs[0].name} certify different ones (certify the "
                 "same data, split and part)"
             )
-    plain, lines = (
-        ("first", "second", "radius", "graphs", "both", "only_first", "only_second", "neither", "difference"),
-        [],
-    )
+    lines = []
     for test in paired(runs, _shown(runs, radii)):
+        told = {name: getattr(test, name) for name in ("first", "second", "radius", "graphs", *_COUNTS)}
         chances = {"p_value": f"{test.p_value:.6g}", "p_holm": f"{test.adjusted:.6g}", "comparisons": test.comparisons}
-        lines.append({name: getattr(test, name) for name in plain} | chances)
-    return _csv(lines)
+        lines.append(told | chances)
+    return str(pandas.DataFrame(lines).to_csv(**_CSV))
 
 
-def _shown(runs: Sequence[TableRun], radii: Sequence[int] | None) -> Sequence[int]:
-    """The radii asked for; by default a few, up to the first at which nothing is certified."""
+def _shown(runs: Sequence[CertifiedRun], radii: Sequence[int] | None) -> Sequence[int]:
     return [r for r in RADII if r <= curve_range(runs)] if radii is None else radii
 
 
-def latex(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
+def latex(runs: Sequence[CertifiedRun], radii: Sequence[int] | None = None) -> str:
     """Certified accuracy of each run, with intervals; for several runs on the same graphs also the paired tests."""
     shown = _shown(runs, radii)
     parts = [f"% flipproof {__version__}; needs \\usepackage{{booktabs}}", _accuracy_table(runs, shown)]
@@ -85,43 +76,34 @@ def latex(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _accuracy_table(runs: Sequence[TableRun], shown: Sequence[int]) -> str:
+def _accuracy_table(runs: Sequence[CertifiedRun], shown: Sequence[int]) -> str:
     attackers = ["radius"] if all(run.symmetric or run.edge_blind for run in runs) else list(ATTACKERS)
-    several = len(attackers) > 1
+    several, groups = len(attackers) > 1, []
     head = ["run", "defence", *["attacker"] * several, *(f"$r={r}$" for r in shown), "average radius"]
-    groups = [[_named(run, attacker, several) + _cells(run, attacker, shown) for run in runs] for attacker in attackers]
-    counts = sorted({len(run.rows) for run in runs})
-    data = ", ".join(dict.fromkeys(latex_text(run.settings.data) for run in runs))
-    caption = (
-        r"Certified accuracy in per cent: the share of graphs that are classified correctly and provably stay so under any $r$ "
-        f"edge flips; {' or '.join(map(str, counts))} graphs of {data}. In brackets, exact 95\\,\\% intervals "
-        "(Clopper--Pearson) over graphs; for the average radius, in which wrong and abstained answers count 0, Student's."
-    )
-    best: dict[Any, TableRun] = {}
+    for attacker in attackers:
+        kind = [ATTACKERS[attacker]] * several
+        groups.append(
+            [[latex_text(run.name), latex_text(run.defence), *kind, *_cells(run, attacker, shown)] for run in runs]
+        )
+    best: dict[Any, CertifiedRun] = {}
     for run in runs:
         if run.line is not None and run.line >= (best.get(run.graphs_key, run).line or 0):
             best[run.graphs_key] = run
-    for run in best.values():
-        share, interval = _share(_line(run))
-        which = "the same graphs" if len(best) == 1 else f"the graphs of {latex_text(run.name)}"
-        caption += (
-            f" A classifier that ignores edges is right on {share} {interval} per cent of {which}, under any flips."
-        )
+    caption = rendered(
+        "accuracy_caption.txt",
+        counts=sorted({len(run.rows) for run in runs}),
+        data=list(dict.fromkeys(latex_text(run.settings.data) for run in runs)),
+        lines=[(latex_text(run.name), *_share(_line(run))) for run in best.values()],
+    ).replace("\n", "")
     return latex_table(head, groups, caption=caption, label="tab:certified-accuracy", texts=2 + several)
 
 
-def _named(run: TableRun, attacker: str, several: bool) -> list[Cell]:
-    return [latex_text(run.name), latex_text(run.defence), *[ATTACKERS[attacker]] * several]
-
-
 def _share(curve: Any, r: int = 0) -> tuple[str, str]:
-    """A share in per cent, and its interval."""
     low, high = (100 * end[r] for end in curve.band)
     return f"{100 * curve.accuracy[r]:.1f}", f"[{low:.1f}, {high:.1f}]"
 
 
-def _cells(run: TableRun, attacker: str, shown: Sequence[int]) -> list[Cell]:
-    """Certified accuracy at each radius, and the average radius."""
+def _cells(run: CertifiedRun, attacker: str, shown: Sequence[int]) -> list[Cell]:
     radii = run.radii[attacker]
     curve, interval = Curve.of(run.name, radii, max(shown)), mean_radius_interval(radii)
     mean = f"{mean_radius(radii):.2f}"
@@ -137,10 +119,6 @@ def _paired_table(tests: Sequence[PairedTest]) -> str:
         counts = [str(test.only_first), str(test.only_second)]
         row = [latex_text(test.second), f"${test.radius}$", difference, *counts, *chances]
         groups.setdefault(test.second, []).append(row)
-    caption = (
-        f"{first} compared with the other runs on the same {tests[0].graphs} graphs: difference of certified accuracy in "
-        f"percentage points, graphs that only one of the two certifies, and exact two-sided McNemar tests; the last column is "
-        f"corrected for all {tests[0].comparisons} comparisons of this table (Holm)."
-    )
     head = ["run", "$r$", "difference", f"only {first}", "only the other", "$p$", "$p$ (Holm)"]
+    caption = rendered("paired_caption.txt", first=first, test=tests[0]).strip()
     return latex_table(head, list(groups.values()), caption=caption, label="tab:paired-tests")

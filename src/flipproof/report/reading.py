@@ -11,11 +11,11 @@ from flipproof.attacks import AttackResult
 from flipproof.certificates.certificate import WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, TableRun, chosen_rows
+from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, chosen_rows
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import Line, evidence_of, line_in, read_evidence, read_line
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, open_run
-from flipproof.runs.table import Row, columns_of, read_table
+from flipproof.runs.table import columns_of, read_table
 
 MOST_LISTED = 2_000  # graphs of a run that a page lists one by one; of more, some of every class and outcome
 
@@ -30,7 +30,7 @@ def run_names(folders: Sequence[Path]) -> list[str]:
     return [name if names.count(name) == 1 else folder.as_posix() for name, folder in zip(names, folders, strict=True)]
 
 
-def read_tables(folders: Sequence[Path]) -> list[TableRun]:
+def read_tables(folders: Sequence[Path]) -> list[CertifiedRun]:
     """Finished runs, by their tables of certificates; a run without any label is refused."""
     runs = []
     for folder, name in zip(folders, run_names(folders), strict=True):
@@ -39,7 +39,10 @@ def read_tables(folders: Sequence[Path]) -> list[TableRun]:
             raise InputError(
                 f"{folder} certifies graphs without labels, so there is no certified accuracy (use --format csv)"
             )
-        runs.append(TableRun(name, CertifySettings.read(folder), rows, None if line is None else line.right(rows)))
+        right = None if line is None else line.right(rows)
+        runs.append(
+            CertifiedRun(name=name, settings=CertifySettings.read(folder), rows=rows, folder=folder, line=right)
+        )
     return runs
 
 
@@ -57,28 +60,20 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
                 f"{folder} has evidence of {done} of {len(items)} graphs: the run is not finished (run its flipproof certify "
                 "command again)"
             )
-        table = read_table(folder)
-        places = {index: place for place, index in enumerate(table.columns("graph")["graph"])}
-        rows: list[Row] = []
-        readings: dict[str, dict[int, Reading]] = {}
-        kept: dict[str, Any] = {}  # most graphs have the same lists and grids
+        rows = read_table(folder)
+        columns = rows.columns("graph", "evidence_sha256", "predicted", *ATTACKERS, "p_lower")
+        digests = dict(zip(columns.pop("graph"), columns.pop("evidence_sha256"), strict=True))
+        readings: dict[str, dict[int, Reading]] = {
+            rows[0]["method"]: dict(zip(digests, map(Reading, *columns.values()), strict=True))
+        }
         for index, evidence in read_evidence(run):
-            row: Row = table[places[index]] if index in places else {"evidence_sha256": None}
-            if row["evidence_sha256"] != evidence.digest:
+            if digests.get(index) != evidence.digest:
                 raise InputError(
                     f"the certificate of graph {index} in {folder} was not read from the evidence that is there (flipproof "
                     "verify tells more; run its flipproof certify command again to derive it again)"
                 )
-            shared = {
-                column: kept.setdefault(str(cell), cell)
-                for column, cell in row.items()
-                if isinstance(cell, (list, str))
-            }
-            rows.append({**row, **shared})
-            own = Reading(row["predicted"], *(row[column] for column in (*ATTACKERS, "p_lower")))
-            others = {method: Reading.of(other) for method, other in request.readings(evidence).items()}
-            for method, reading in {rows[0]["method"]: own, **others}.items():
-                readings.setdefault(method, {})[index] = reading
+            for method, certificate in request.readings(evidence).items():
+                readings.setdefault(method, {})[index] = Reading.of(certificate)
             advance(1)
         graphs: dict[int, Graph] = {}
         weak_spots: dict[int, WeakSpots] = {}
@@ -89,18 +84,9 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
             if spots is not None:
                 weak_spots[row["graph"]] = spots
         line = read_line(run) or Line()
-        return CertifiedRun(
-            name,
-            run.settings,
-            rows,
-            line.right(rows),
-            folder=folder,
-            graphs=graphs,
-            readings=readings,
-            majority=line.majority_right(rows),
-            no_line=line.missing,
-            weak_spots=weak_spots,
-        )
+        compared = {"line": line.right(rows), "majority": line.majority_right(rows), "no_line": line.missing}
+        known: Any = {"graphs": graphs, "readings": readings, "weak_spots": weak_spots, **compared}
+        return CertifiedRun(name=name, settings=run.settings, rows=rows, folder=folder, **known)
 
 
 def with_lines(runs: Sequence[CertifiedRun]) -> list[CertifiedRun]:
@@ -113,7 +99,6 @@ def with_lines(runs: Sequence[CertifiedRun]) -> list[CertifiedRun]:
 
 
 def check_attacks(folder: Path, certified: Iterable[CertifySettings]) -> None:
-    """Refuse attacks that belong to none of the runs with these settings."""
     if all(map(AttackSettings.read(folder).difference, certified)):
         raise InputError(
             f"--attack {folder} attacked another model, data or defence than the runs (attack what was certified)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from flipproof.certificates.metrics import (
     median_radius,
     right_radii,
 )
+from flipproof.files import write_text
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range, paired, percent, share_text
 from flipproof.report.templates import asset, policy, rendered
 from flipproof.report.wording import wording
@@ -32,8 +34,18 @@ from flipproof.runs.table import columns_of
 _SETTINGS = ("data", "data_sha256", "part", "model", "model_sha256", "features")
 
 
+def write_report(folder: Path, runs: Sequence[CertifiedRun]) -> tuple[Path, list[Path]]:
+    """Write the page of these runs, and every figure that they allow; returns their files."""
+    from flipproof.report.drawing import write_figures
+
+    figures, page = write_figures(folder / "figures", runs), folder / "report.html"
+    write_text(page, report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"]))
+    return page, figures
+
+
 def report_page(runs: Sequence[CertifiedRun], *, figures: Sequence[str] = ()) -> str:
     """The page of at least one run; ``figures`` are the names of the figures written beside it."""
+    top, seeing = curve_range(runs), [run for run in runs if not run.edge_blind]
     style, script = asset("page.css") + asset("report.css"), asset("report.js")
     tests, data_names = paired(runs, range(4)), dict.fromkeys(run.settings.data for run in runs)
     return rendered(
@@ -45,7 +57,8 @@ def report_page(runs: Sequence[CertifiedRun], *, figures: Sequence[str] = ()) ->
         comparison=_comparison(runs),
         tests=tests,
         tests_table=_tests(tests),
-        beyond=_beyond(runs),
+        top=top,
+        beyond=[(run, count) for run in seeing if (count := int((run.right_radii() > top).sum()))],
         made=_made(runs),
         figures=figures,
         data=script_data(runs),
@@ -64,7 +77,6 @@ def _flips(count: int) -> str:
 
 
 def _facts(run: CertifiedRun) -> dict[str, Any]:
-    """The numbers of a run's headline."""
     total = len(run.rows)
     counts = run.curve(top=max(curve_range([run]), 3)).certified
     against_all = max(r for r, count in enumerate(counts) if r == 0 or 2 * count >= total)
@@ -90,23 +102,20 @@ def _facts(run: CertifiedRun) -> dict[str, Any]:
     }
 
 
-def _tiles(run: CertifiedRun) -> list[tuple[str, str, str]]:
+def _tiles(run: CertifiedRun) -> list[tuple[str, str]]:
     curve = run.curve(top=3)
     tiles = [(share_text(curve, 0), "answered right")]
     if not run.edge_blind:
         tiles += [(share_text(curve, r), f"right under {_flips(r)}") for r in (1, 2, 3)]
-        tiles.append(
-            (_average(run), f"flips withstood on average, {_median(run)} in the median (wrong answers count 0)")
-        )
+        median = f"{_median(run)} in the median (wrong answers count 0)"
+        tiles.append((_average(run), f"flips withstood on average, {median}"))
         if run.line is not None:
             line = share_text(Curve("edge-blind", (run.line,), len(run.rows)), 0)
             tiles.append((line, "right for a classifier that ignores edges, under any flips"))
-    parts = ((shown.partition(" "), what) for shown, what in tiles)
-    return [(value, interval, what) for (value, _, interval), what in parts]
+    return tiles
 
 
 def _beside(run: CertifiedRun) -> dict[str, Any] | None:
-    """What is certified beside changes of nodes, where this was asked."""
     nodes = run.settings.question.get("nodes")
     if nodes is None:
         return None
@@ -147,19 +156,6 @@ def _average(run: CertifiedRun) -> str:
 
 def _median(run: CertifiedRun) -> str:
     return f"{median_radius(run.right_radii()):g}"
-
-
-def _beyond(runs: Sequence[CertifiedRun]) -> str:
-    """What the chart leaves out, in words."""
-    top = curve_range(runs)
-    left = [(run, int((run.right_radii() > top).sum())) for run in runs if not run.edge_blind]
-    told = [
-        f"{count} {run.noun}{'s' * (count != 1)}{f' of {run.name}' if len(runs) > 1 else ''} with radii up to "
-        f"{int(run.right_radii().max())}"
-        for run, count in left
-        if count
-    ]
-    return f"The chart ends at {top} flips, beyond which there are {' and '.join(told)}." if told else ""
 
 
 def _made(runs: Sequence[CertifiedRun]) -> list[list[str]]:

@@ -56,7 +56,6 @@ def rendered(template: str, **values: Any) -> str:
 
 
 def asset(name: str) -> str:
-    """A style sheet, script or list of references that comes with the package."""
     return files("flipproof.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -74,13 +73,12 @@ def inline_svg(stem: Path) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose first row is its head."""
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    """The lines of a compact table whose first row is its head."""
+    lines = ["|" + "|".join(cell.replace("|", "\\|").replace(" ± ", "±") for cell in row) + "|" for row in rows]
     return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
 
 
 def latex_text(text: str) -> str:
-    """A user's text, shown as it is."""
     return re.sub(r"\s+", " ", "".join(_SPECIAL.get(character, character) for character in text))
 
 
@@ -92,16 +90,8 @@ def latex_table(
     The first ``texts`` columns are set flush left, the others flush right. The interval of a cell stands below its value: side
     by side, seven columns would not fit on a page. It needs ``\usepackage{booktabs}``.
     """
-    lines = [[line for row in group for line in _latex_lines(row)] for group in groups]
     columns = "l" * texts + "r" * (len(head) - texts)
-    return rendered("table.tex", head=head, groups=lines, caption=caption, label=label, columns=columns)
-
-
-def _latex_lines(row: Sequence[Cell]) -> list[list[str]]:
-    """The values of a row and, if there are any, their intervals below."""
-    values = [cell if isinstance(cell, str) else cell[0] for cell in row]
-    intervals = ["" if isinstance(cell, str) else rf"{{\scriptsize {cell[1]}}}" for cell in row]
-    return [values, intervals] if any(intervals) else [values]
+    return rendered("table.tex", head=head, groups=groups, caption=caption, label=label, columns=columns)
 
 
 def references() -> dict[str, str]:

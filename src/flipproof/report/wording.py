@@ -81,7 +81,6 @@ _TABLE = {
 
 
 def wording(defence: str) -> Wording:
-    """How the defence of this name is spoken of."""
     return _TABLE.get(defence, Wording())
 
 
@@ -119,6 +118,5 @@ def _symmetric(settings: Settings) -> Settings:
 
 
 def attack_targets(defence: str | None) -> dict[str, str]:
-    """Who may have been attacked: roles, in words."""
     trait = "defended" if defence is None else wording(defence).trait
     return {"defended": f"the {trait} classifier", "base": "its base model", "undefended": "the undefended model"}

@@ -26,8 +26,6 @@ from flipproof.progress import progress
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, open_run
 from flipproof.runs.table import certificate_of, read_table
 
-_COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "changes", "margin_before", "margin_after")
-
 
 @dataclass(frozen=True, eq=False)
 class AttackWork:
@@ -86,7 +84,6 @@ def attack_into(
 
 
 def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[int | None, int]]:
-    """Label and radius by graph, beside the changes of the attack, from a run of certificates of the same classifier."""
     other = settings.difference(CertifySettings.read(folder))
     if other is not None:
         raise InputError(
@@ -98,7 +95,6 @@ def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[i
 
 
 def read_attacks(folder: Path) -> tuple[AttackSettings, dict[int, dict[str, Any]]]:
-    """A run of attacks, as far as it is finished: its settings, and the stored results by graph and role."""
     with open_run(folder, AttackSettings) as run:
         stored = {index: json.loads(run.store.load(index)) for index in sorted(run.store.finished())}
     if not stored:
@@ -143,11 +139,12 @@ def _summarised(
 def _table(graphs: Mapping[int, Graph], results: Mapping[str, Mapping[int, AttackResult]]) -> str:
     import pandas
 
-    rows = list[list[Any]]()
+    rows = list[dict[str, Any]]()
     for index, graph in graphs.items():
         for role, result in ((role, attacks[index]) for role, attacks in results.items()):
-            flips = " ".join(f"{u}-{v}" for u, v in result.flips)
-            margins = [f"{margin:.6g}" for margin in (result.margin_before, result.margin_after)]
-            changes = " ".join(f"{node}:{column}" for node, column in result.changes)
-            rows.append([index, graph.name, graph.label, role, result.success, result.size, flips, changes, *margins])
-    return str(pandas.DataFrame(rows, columns=list(_COLUMNS)).to_csv(index=False, lineterminator="\n"))
+            about = {"graph": index, "name": graph.name, "label": graph.label, "target": role}
+            about |= {"success": result.success, "size": result.size}
+            about["flips"] = " ".join(f"{u}-{v}" for u, v in result.flips)
+            about["changes"] = " ".join(f"{node}:{column}" for node, column in result.changes)
+            rows.append(about | {name: f"{getattr(result, name):.6g}" for name in ("margin_before", "margin_after")})
+    return str(pandas.DataFrame(rows).to_csv(index=False, lineterminator="\n"))

@@ -41,38 +41,28 @@ def certified_run(
     out: str | os.PathLike[str],
     classifier: DefendedClassifier,
     request: Any,
-    data: Dataset,
+    dataset: Dataset,
     graphs: Mapping[int, Graph],
     *,
-    model: str,
-    model_sha256: str,
     features: str | None = None,
-    name: str | None = None,
-    part: str = "test",
-    split_seed: int = 0,
-    graphs_seed: int | None = None,
+    **stated: Any,
 ) -> Iterator[Run[CertifySettings]]:
     """A run folder for certificates of these graphs of the data, begun or continued once model and graphs are checked.
 
-    No shortcut to the model is taken where the run that is there took none. ``features`` names a user's own function, ``name``
-    the data where it is not their own name.
+    No shortcut to the model is taken where the run that is there took none. ``features`` names a user's own function. What else
+    is ``stated`` are fields of :class:`CertifySettings`: at least ``model`` and ``model_sha256``.
     """
     there = classifier.classifier.shortcuts and (Path(out) / RUN_FILE).is_file()
     for path in CertifySettings.read(Path(out)).paths if there else ():
         if OTHER_ANSWERS in path:
             classifier.classifier.take_no_shortcuts(path.partition("(")[2].rpartition(")")[0])
             break
-    classifier.check(data.subset(graphs), request)
+    classifier.check(dataset.subset(graphs), request)
     settings = CertifySettings(
-        data=data.name if name is None else name,
-        data_sha256=fingerprint(data),
-        class_names=list(data.class_names),
-        part=part,
-        split_seed=split_seed,
+        **{"data": dataset.name, "part": "test", "split_seed": 0, **stated},
+        data_sha256=fingerprint(dataset),
+        class_names=list(dataset.class_names),
         graphs=list(graphs),
-        graphs_seed=graphs_seed,
-        model=model,
-        model_sha256=model_sha256,
         features=features_shown(classifier, graphs.values(), features),
         num_classes=classifier.num_classes,
         defence=described(classifier.defence),
@@ -103,11 +93,7 @@ def certify_into(
 
 def _rows(run: Run[CertifySettings], engine: Engine, advance: Callable[[int], None]) -> Iterator[Row]:
     """The rows of the table, in the order of the data set, read from the stored evidence in groups."""
-    order, kind, request = (
-        iter(sorted(run.settings.graphs)),
-        run.settings.defence_class.evidence,
-        run.settings.request(),
-    )
+    order, request = iter(sorted(run.settings.graphs)), run.settings.request()
     if run.settings.task == "nodes":  # which share their evidence
         for node, evidence in read_evidence(run):
             advance(1)
@@ -115,7 +101,7 @@ def _rows(run: Run[CertifySettings], engine: Engine, advance: Callable[[int], No
         return
     while part := list(islice(order, ROWS_AT_ONCE)):
         rows, stored = dict[int, Row](), ((index, run.store.load(index)) for index in part)
-        with closing(engine.run(partial(_row, kind, request), stored)) as results:  # type: ignore[type-var]
+        with closing(engine.run(partial(_row, run.settings.defence_class.evidence, request), stored)) as results:  # type: ignore[type-var]
             for (index, _), row in results:
                 rows[index] = row
                 advance(1)
@@ -127,7 +113,6 @@ def _row(kind: type[Evidence], request: Any, task: tuple[int, bytes]) -> Row:
 
 
 def evidence_of(run: Run[CertifySettings], index: int) -> Any:
-    """What the model said about one graph, or node."""
     settings, kind = run.settings, run.settings.defence_class.evidence
     if settings.task == "graphs":
         return kind.from_bytes(run.store.load(index), source=f"the evidence of graph {index} in {run.folder}")
@@ -137,7 +122,6 @@ def evidence_of(run: Run[CertifySettings], index: int) -> Any:
 
 
 def _complaint(run: Run[CertifySettings], request: Any, index: int, graph: Graph) -> str | None:
-    """What is wrong with the stored evidence of a graph, if it cannot be used."""
     try:
         evidence = evidence_of(run, index)
     except InputError as error:
@@ -291,7 +275,6 @@ def read_line(run: Run[CertifySettings]) -> Line | None:
 
 
 def line_in(folder: Path) -> Line | None:
-    """The line of a run folder, if it was given one; ``None`` also where only the table is left of a run."""
     if not (folder / STORE_FILE).is_file():
         return None
     with open_run(folder, CertifySettings) as run:

@@ -67,7 +67,6 @@ class RunSettings:
         write_json(path, content)
 
     def refuse_other(self, folder: Path, other: Self) -> None:
-        """Refuse to go on in a folder whose run has other settings."""
         for key, mine, theirs in differences(self._plain(), other._plain()):
             raise InputError(
                 f"{folder} holds a run with {key} = {_short(theirs)}; asked for {key} = {_short(mine)} (choose another "
@@ -115,8 +114,6 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class CertifySettings(RunSettings):
-    """What ``flipproof certify`` was asked for."""
-
     command = "certify"
 
     data: str
@@ -153,7 +150,6 @@ class CertifySettings(RunSettings):
 
     @property
     def items(self) -> list[int]:
-        """What evidence is stored about."""
         return self.graphs if self.task == "graphs" else [0]
 
     def request(self) -> Any:

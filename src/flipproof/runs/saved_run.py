@@ -17,26 +17,11 @@ from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.models.loading import model_identity
-from flipproof.runs.certifying import (
-    certified_run,
-    certify_into,
-    evidence_of,
-    read_evidence,
-    read_line,
-)
+from flipproof.runs.certifying import certified_run, certify_into, evidence_of, read_evidence, read_line
 from flipproof.runs.run_folder import RUN_FILE, CertifySettings, Run, differences, open_run
 from flipproof.runs.table import COLUMNS, Row, certificate_of, derive_row, read_table
 
-_OF_RUNS = (
-    "defended",
-    "graphs",
-    "out",
-    "name",
-    "progress",
-    "workers",
-    "engine",
-    "request",
-)  # are no part of the question
+_OF_RUNS = ("defended", "graphs", "out", "name", "progress", "workers", "engine", "request")  # no part of the question
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +104,7 @@ def certify_run(
         request = kind(**question, **({"graphs": len(data)} if "graphs" in known else {}))
     where = engine or chosen.engine(workers)
     stated: dict[str, Any] = {"model": type(defended.model).__name__, "part": "all"}
-    stated |= {"model_sha256": model_identity(defended.model)} | ({} if name is None else {"name": str(name)})
+    stated |= {"model_sha256": model_identity(defended.model)} | ({} if name is None else {"data": str(name)})
     with certified_run(out, chosen, request, data, members, **stated) as run:
         rows = certify_into(run, chosen, members, engine=lambda pieces: where, quiet=not progress)
     return [certificate_of(row) for row in rows]
@@ -170,7 +155,6 @@ def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount
 
 
 def _problems_of_graph(run: Run[CertifySettings], request: Any, index: int, row: Row | None) -> list[str]:
-    """What is wrong with one graph: its evidence, what the model was shown, its row in the table."""
     if row is None:
         return ["is missing from certificates.parquet"]
     altered: list[str] = []
@@ -188,8 +172,6 @@ def _problems_of_graph(run: Run[CertifySettings], request: Any, index: int, row:
     if altered:
         return altered
     differing = [column for column in COLUMNS if derived[column] != row[column]]
-    return [
-        f"{column} is {row[column]!r} in the table and {derived[column]!r} from the evidence"
-        for column in differing
-        if column != "grid"
-    ] or (["grid in the table is not the one from the evidence"] if differing else [])
+    told = [f"{name} is {row[name]!r} in the table and {derived[name]!r} from the evidence" for name in differing]
+    shown = [sentence for name, sentence in zip(differing, told, strict=True) if name != "grid"]
+    return shown or ["grid in the table is not the one from the evidence"] * bool(differing)

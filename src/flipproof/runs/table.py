@@ -106,7 +106,6 @@ def _joint_text(certificate: Certificate) -> str | None:
 
 
 def joint_grid(row: Row) -> tuple[tuple[str, ...], NDArray[np.bool_]]:
-    """Axes and grid that a row's ``joint_grid`` describes."""
     stored = json.loads(row["joint_grid"])
     certified = np.array(stored["certified"], dtype=np.int64).reshape(np.shape(stored["certified"]))
     if not certified.size:

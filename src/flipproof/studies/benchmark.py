@@ -26,11 +26,11 @@ from flipproof.report.content import RADII
 from flipproof.runs.run_folder import Run, StudySettings, written_run
 from flipproof.studies.benchmark_config import Protocol, Row
 from flipproof.studies.candidate import Candidate, Learned
-from flipproof.studies.experiment import check_features, load_graphs, run_jobs
+from flipproof.studies.experiment import Trial, check_features, load_graphs, run_jobs
 from flipproof.studies.provenance import code_hash, commit
-from flipproof.studies.trial import Trial, TrialResult
 
 LIMIT = "limit of the task"
+_ATTACK: Any = {"attacks": ("known", "greedy"), "samples": 64, "confirm_samples": 1000, "alpha": 0.001, "seed": 0}
 
 
 @dataclass(frozen=True)
@@ -111,37 +111,28 @@ def _stored(run: Run[StudySettings], job: Job, quiet: bool) -> Any:
 
 def job_result(protocols: Mapping[str, Protocol], job: Job) -> dict[str, Any]:
     """What a worker does: choose, train, certify, attack, and hand back the result as plain JSON."""
+    from flipproof.datasets.task_limit import distances, most_certified
+
     protocol, started = protocols[job.data], time.perf_counter()
     try:
         with one_thread():
             if job.fold < 0:
-                content = _limit(load_graphs(protocol.source))
+                data = load_graphs(protocol.source)
+                apart = distances(list(data), data.labels.tolist(), most=2 * max(RADII))
+                content = {"graphs": len(data), "most": most_certified(apart, len(data), RADII)}
             else:
                 row = next(row for row in protocol.rows if row.name == job.row)
                 content = _chosen(protocol, row, job.fold)
     except InputError as error:
         raise InputError(f"{job.name}: {error}") from error
-    where = f"{cores()} cores, {platform.machine()}"
-    return {
-        **content,
-        "all_seconds": time.perf_counter() - started,
-        "made": {"code": code_hash(), "commit": commit(), "machine": where},
-    }
-
-
-def _limit(data: Dataset) -> dict[str, Any]:
-    from flipproof.datasets.task_limit import distances, most_certified
-
-    apart = distances(list(data), data.labels.tolist(), most=2 * max(RADII))
-    return {"graphs": len(data), "most": most_certified(apart, len(data), RADII)}
+    made = {"code": code_hash(), "commit": commit(), "machine": f"{cores()} cores, {platform.machine()}"}
+    return {**content, "all_seconds": time.perf_counter() - started, "made": made}
 
 
 def _chosen(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
     """The candidate of a row that certifies most validation graphs, and what it certifies of the test graphs."""
-    experiment, tried = protocol.experiment(row, number), list[tuple[Learned, TrialResult]]()
-    parts = experiment.parts
-    for candidate in row.candidates:
-        tried.append(experiment.tried(Trial(candidate)))
+    experiment = protocol.experiment(row, number)
+    parts, tried = experiment.parts, [experiment.tried(Trial(candidate)) for candidate in row.candidates]
     learned, best = max(tried, key=lambda one: one[1].score)  # of equals the first
     tested = parts.test_indices.tolist()
     result = experiment.judged(best.trial, learned, tested, tuple(row.readings), seconds=best.seconds["train"])
@@ -165,17 +156,6 @@ def _attacked(protocol: Protocol, candidate: Candidate, learned: Learned, test: 
         if candidate.defence.edge_blind:
             right.append(defence.predict(graph) == graph.label)
             continue
-        attack = strongest(
-            defence,
-            graph,
-            budget=protocol.attack_budget,
-            attacks=("known", "greedy"),
-            label=graph.label,
-            samples=64,
-            confirm_samples=1000,
-            alpha=0.001,
-            seed=0,
-            max_calls=protocol.attack_calls,
-        )
-        right.append(not attack.success)
+        effort = {**_ATTACK, "budget": protocol.attack_budget, "max_calls": protocol.attack_calls}
+        right.append(not strongest(defence, graph, label=graph.label, **effort).success)
     return right

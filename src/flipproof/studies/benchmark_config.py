@@ -68,8 +68,6 @@ class Row(_Table):
 
 
 class _Shared(_Table):
-    """Keys that may stand at the top and in a [[data]] table."""
-
     root: Text | None = None
     download: bool = False
     data_seed: Count = 0
@@ -148,7 +146,6 @@ class _File(_Shared):
 
 
 def read_protocols(path: Path, *, root: str | None = None) -> list[Protocol]:
-    """The protocols of a config file, one per data set; ``root`` overrides the file's."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

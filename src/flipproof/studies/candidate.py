@@ -16,14 +16,17 @@ from flipproof.studies.threat import Threat
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
 
+_FLAGS = {"true": True, "false": False}
+
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A trained or fitted model, the hook of its node features, and how it was trained."""
+    """A trained or fitted model, the hook of its node features, how it was trained, and what is told of it."""
 
     model: Any
     features: Any
     settings: dict[str, Any]
+    told: dict[str, Any]
     in_features: int = 0
     num_classes: int | None = None  # by default those that the model says it has
 
@@ -45,7 +48,12 @@ class Candidate:
     @property
     def model(self) -> str:
         """The name of its network, or of what is fitted instead."""
-        return (self.network or self.defence.network or "gin") if self.defence.trains else self.defence.name
+        return self.network or self.defence.network or ("gin" if self.defence.trains else self.defence.name)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether it is fitted at once, not trained over epochs."""
+        return not self.defence.trains and self.model == self.defence.name
 
     def variants(self) -> list[Candidate]:
         return [replace(self, recipe=dict(recipe)) for recipe in self.defence.recipes]
@@ -68,10 +76,6 @@ class Candidate:
             if training.get(one.name, one.default) != one.default:
                 options[one.name] = training[one.name]
         return {"defence": kind.name, **options, **({"model": self.network} if self.network else {}), **self.recipe}
-
-    def known(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
-        """Of what all candidates are certified with, what this one's certificates take."""
-        return {option.name: sampling[option.name] for option in self.defence.asking if option.name in sampling}
 
     def question(self, sampling: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: the values that are known, and the command line's defaults for the others."""
@@ -97,8 +101,8 @@ class Candidate:
         *,
         features: Any,
         seed: int,
-        network: Mapping[str, Any] | None = None,
-        factory: Callable[..., Any] | None = None,
+        network: Mapping[str, Any],
+        factory: Callable[..., Any] | None,
         **training: Any,
     ) -> Learned:
         """What it learns from labelled graphs: fitted where its defence says how, otherwise a trained network.
@@ -106,22 +110,36 @@ class Candidate:
         The network is made by ``factory``, where there is one, otherwise as ``network`` says. ``training`` are arguments of
         :func:`flipproof.train`; those that the defence needs take precedence.
         """
-        from flipproof import models
         from flipproof.training import train_for
 
-        if not self.defence.trains:
-            model, fit = fit_edge_blind(graphs, features=features, validation=None, seed=seed)
-            return Learned(model, features, {"seed": seed, "chosen": fit.kind})
-        # a constant says nothing beside the number of nodes, which a network of a defence's own knows
-        constant = self.defence.network is not None and features.spec == "constant"
+        if self.fitted:
+            fitted, fit = fit_edge_blind(graphs, features=features, validation=training.get("validation"), seed=seed)
+            told = {"chosen": fit.kind, "compared": dict(fit.compared)}
+            told |= {"train_accuracy": fit.accuracy, "validation_accuracy": fit.validation_accuracy}
+            return Learned(fitted, features, {"seed": seed, "chosen": fit.kind}, told)
+        model, width = self.build(graphs, features=features, seed=seed, network=network, factory=factory)
+        result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
+        return Learned(model, features, result.settings, training_told(result), width, graphs.num_classes)
+
+    def build(
+        self,
+        graphs: Dataset,
+        *,
+        features: Any,
+        seed: int,
+        network: Mapping[str, Any],
+        factory: Callable[..., Any] | None = None,
+    ) -> tuple[Any, int]:
+        """A fresh network for these graphs, and the number of node features that it reads."""
+        from flipproof import models
+
+        # a constant says nothing beside the number of nodes, which a network made for a defence knows
+        constant = features.spec == "constant" and self.model in {kind.network for kind in (*spaces(), self.defence)}
         width = 0 if constant else int(features.of(graphs[0]).shape[1])
         sizes = {"in_features": width, "num_classes": graphs.num_classes}
-        if factory is None:
-            model = models.build({"name": self.model, **sizes, **(network or {})}, seed=seed)
-        else:
-            model = models.from_factory(factory, **sizes, seed=seed)
-        result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
-        return Learned(model, features, result.settings, width, graphs.num_classes)
+        if factory is not None:
+            return models.from_factory(factory, **sizes, seed=seed), width
+        return models.build({"name": self.model, **sizes, **network}, seed=seed), width
 
     def defended(self, model: Any, features: Any, **wrapped: Any) -> DefendedClassifier:
         return DefendedClassifier(model, from_plain(self.defence.kind, self.settings), features=features, **wrapped)
@@ -129,12 +147,15 @@ class Candidate:
     def may_withstand(self, threat: Threat, graphs: Dataset, sampling: Mapping[str, Any]) -> bool:
         """Whether a model that never changes its answer would be certified, on a small, usual or large graph."""
         ordered = sorted(graphs, key=lambda graph: graph.num_slots)
-        question, defence = (
-            self.question(sampling, graphs=len(graphs)),
-            from_plain(self.defence.kind, self.settings),
-        )
+        question, defence = self.question(sampling, graphs=len(graphs)), from_plain(self.defence.kind, self.settings)
         shown = dict.fromkeys((ordered[len(ordered) // 2], ordered[0], ordered[-1]))
         return any(threat.reached(defence, question, graph, graphs.num_classes) for graph in shown)
+
+
+def training_told(result: Any) -> dict[str, Any]:
+    """What is told of a training."""
+    accuracy = {"train_accuracy": result.final.accuracy, "validation_accuracy": result.final.validation_accuracy}
+    return {"epochs": result.epochs, "best_epoch": result.best_epoch, **accuracy}
 
 
 def compared_defences() -> list[Space]:
@@ -143,29 +164,7 @@ def compared_defences() -> list[Space]:
 
 
 def baselines() -> list[Candidate]:
-    """What every candidate is compared with: ignoring edges, and no defence."""
     return [Candidate(kind) for kind in spaces() if kind.baseline]
-
-
-def on_networks(candidates: Sequence[Candidate], networks: Sequence[str]) -> list[Candidate]:
-    """The candidates, those that take any network with each of these, if there are any; cheap ones first."""
-    named = [
-        replace(one, network=network) if network else one
-        for one in candidates
-        for network in (networks if networks and one.defence.network is None else ("",))
-    ]
-    return sorted(named, key=lambda candidate: candidate.defence.effort)
-
-
-def check_networks(names: Sequence[str]) -> None:
-    """Refuse names that are no network to be trained for a defence; the edge-blind line is there anyway."""
-    from flipproof import models
-
-    for name in names:
-        if name not in models.NAMES:
-            raise InputError(
-                f"--model must be one of {', '.join(models.NAMES)}; got {name!r} (give it once per network)"
-            )
 
 
 def configured_candidates(name: str, tables: Sequence[Mapping[str, Any]]) -> tuple[Candidate, ...]:
@@ -188,9 +187,6 @@ def check_sampling(sampling: dict[str, Any], candidate: Candidate | None = None)
             who = "a defence" if candidate is None else candidate.defence.name
             raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
     return sampling
-
-
-_FLAGS = {"true": True, "false": False}
 
 
 def named_candidate(text: str) -> Candidate:

@@ -21,24 +21,29 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.metrics import certified_accuracy, shown_share
+from flipproof.certificates.metrics import certified_accuracy, right_radii, share_interval, shares, shown_share
 from flipproof.checks import checked_count, checked_seconds, checked_seed
 from flipproof.datasets import Dataset, split
 from flipproof.datasets.dataset import UNNAMED
 from flipproof.datasets.sources import DataSource, fingerprint
 from flipproof.defences.defence import DefendedClassifier
+from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.files import write_json
 from flipproof.graphs import Graph, as_graphs
+from flipproof.models.loading import load_model
 from flipproof.progress import note
+from flipproof.report.content import RADII
 from flipproof.report.templates import rendered
-from flipproof.studies import fitting
+from flipproof.runs.certifying import Line, certified_run, certify_into, keep_line, read_evidence
+from flipproof.studies import tuning
 from flipproof.studies.candidate import Candidate, compared_defences, named_candidate
 from flipproof.studies.experiment import Experiment, ladder_of
 from flipproof.studies.threat import Threat
-from flipproof.studies.tuning import typed_command
+from flipproof.studies.tuning import Choice, typed_command
 
+_TINY = 4  # pieces of work that are not worth more than this process
 _ESTIMATOR, _SUMMARY = "estimator.json", "protect.json"  # what save and flipproof protect leave
 
 
@@ -60,6 +65,7 @@ class GivenGraphs(DataSource):
         return {"class_names": list(graphs.class_names), "split_seed": self.split_seed}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A graph classifier whose answers withstand edge flips: tries the defences, trains the best one, certifies its answers.
 
@@ -93,36 +99,19 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             gets right: the line to beat.
     """
 
-    def __init__(
-        self,
-        *,
-        radius: int | tuple[int, int] = 1,
-        changes: int = 0,
-        time: str | float = "10m",
-        defence: str | None = None,
-        model: Callable[..., Any] | None = None,
-        features: str | None = None,
-        epochs: int = 200,
-        validation: float = 0.2,
-        samples: int = 10_000,
-        alpha: float = 0.001,
-        seed: int | None = 0,
-        workers: int | None = None,
-        progress: bool = False,
-    ) -> None:
-        self.radius = radius
-        self.changes = changes
-        self.time = time
-        self.defence = defence
-        self.model = model
-        self.features = features
-        self.epochs = epochs
-        self.validation = validation
-        self.samples = samples
-        self.alpha = alpha
-        self.seed = seed
-        self.workers = workers
-        self.progress = progress
+    radius: int | tuple[int, int] = 1
+    changes: int = 0
+    time: str | float = "10m"
+    defence: str | None = None
+    model: Callable[..., Any] | None = None
+    features: str | None = None
+    epochs: int = 200
+    validation: float = 0.2
+    samples: int = 10_000
+    alpha: float = 0.001
+    seed: int | None = 0
+    workers: int | None = None
+    progress: bool = False
 
     def fit(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> Self:
         """Choose a defence on a part of the graphs, and train it on all of them.
@@ -131,8 +120,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             graphs: Graphs in any form that the library accepts: PyG ``Data``, networkx, adjacency matrices, :class:`Graph`.
             labels: One per graph, numbers or texts; by default those that the graphs have.
         """
-        self._threat()
-        checked_seconds(self.time)  # what cannot be meant is refused before any work
+        Threat(self.radius, self.changes)  # what cannot be meant is refused before any work
+        checked_seconds(self.time)
         members = as_graphs(graphs)
         classes, known = np.unique(_labels(members, labels), return_inverse=True)
         if len(classes) < 2:
@@ -145,7 +134,6 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self
 
     def _new_folder(self) -> Path:
-        """Where models are kept, as long as the estimator lives."""
         self._folder = Path(tempfile.mkdtemp(prefix="flipproof"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return self._folder
@@ -170,7 +158,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def score(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> float:
         """Certified accuracy at ``radius``: the share of graphs that are right by the labels, and stay right under the attack."""
         members, known = self._judged(graphs, labels)
-        threat, judged = self._threat(), _with_labels(members, known)
+        threat, judged = self._threat, _with_labels(members, known)
         certified = zip(self.certify(members), judged, strict=True)
         return float(np.mean([threat.right(self._fitted(), *pair) for pair in certified]))
 
@@ -228,55 +216,77 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         made.classes_, made.trials_ = np.array(stored["classes"]), pandas.DataFrame(stored["trials"])
         made.defence_, made.edge_blind_ = stored["defence"], stored["edge_blind"]
         shutil.copytree(path, made._new_folder(), dirs_exist_ok=True)
-        made.classifier_ = _first(made._folder, model)
+        made.classifier_ = tuning.classifiers_in(made._folder, model)[tuning.MODEL]
         return made
 
     @property
     def _question(self) -> dict[str, Any]:
-        """What certification takes."""
-        return {"samples": self.samples, "alpha": self.alpha, "seed": self.seed, **self._threat().request}
+        return {"samples": self.samples, "alpha": self.alpha, "seed": self.seed, **self._threat.request}
 
+    @property
     def _threat(self) -> Threat:
         return Threat(self.radius, self.changes)
 
     def _experiment(self, source: DataSource) -> Experiment:
-        """What is searched, prepared."""
         epochs = checked_count(self.epochs, "epochs", 1, "for instance 200")
-        plain = Experiment(source, self._threat(), (), ladder_of(epochs), self.features, factory=self.model)
-        experiment = replace(plain, candidates=self._candidates(plain))
-        return experiment.prepared(quiet=not self.progress)
+        plain = Experiment(source, self._threat, (), ladder_of(epochs), self.features, factory=self.model)
+        return replace(plain, candidates=self._candidates(plain)).prepared(quiet=not self.progress)
 
-    def _fit(self, experiment: Experiment, folder: Path) -> fitting.Fitted:
-        """Search and train, with what is kept in the folder."""
+    def _fit(self, experiment: Experiment, folder: Path) -> tuning.Fitted:
         seconds, workers = checked_seconds(self.time), 1 if self.workers is None else self.workers
-        fitted = fitting.fit(experiment, folder, seconds=seconds, workers=workers, quiet=not self.progress)
+        fitted = tuning.fit(experiment, folder, seconds=seconds, workers=workers, quiet=not self.progress)
         self.trials_, self.edge_blind_ = fitted.results.table(), fitted.results.line.score
         self.defence_ = fitted.finals[0].candidate.title
-        self.classifier_ = _first(folder, self.model)
+        self.classifier_ = tuning.classifiers_in(folder, self.model)[tuning.MODEL]
         return fitted
 
     def _measured(
         self, folder: Path, out: Path, data: Dataset, indices: Sequence[int], split_seed: int = 0
     ) -> dict[str, Any]:
         """Certify graphs with what is in the folder, into a run folder with a report; what they say, as plain JSON."""
-        return fitting.measure(
-            folder,
-            out,
-            self._threat(),
-            data,
-            indices,
-            factory=self.model,
-            question=self._question,
-            split_seed=split_seed,
-            workers=1 if self.workers is None else self.workers,
-            quiet=not self.progress,
-        )
+        from flipproof.report.reading import read_run
+        from flipproof.report.report_page import write_report
+
+        graphs, threat, quiet = {index: data[index] for index in indices}, self._threat, not self.progress
+        loaded = load_model(str(folder / tuning.MODEL), self.model)
+        classifiers = tuning.classifiers_in(folder, self.model)
+        model, count = classifiers.pop(tuning.MODEL), cores() if self.workers == 0 else self.workers or 1
+        request = from_plain(model.defence.request, {**self._question, "graphs": len(indices)})
+        answers = {
+            role: {index: line.predict(graph) for index, graph in graphs.items()} for role, line in classifiers.items()
+        }
+        right = {role: sum(graphs[i].label == answer for i, answer in own.items()) for role, own in answers.items()}
+        stated: dict[str, Any] = {"split_seed": split_seed, "model": loaded.name, "model_sha256": loaded.identity}
+        with certified_run(out, model, request, data, graphs, features=loaded.features(None), **stated) as held:
+            rows = certify_into(
+                held,
+                model,
+                graphs,
+                engine=lambda pieces: model.engine(1 if pieces < _TINY else count, quiet=quiet),
+                quiet=quiet,
+            )
+            certified = ((request.read(evidence), graphs[index]) for index, evidence in read_evidence(held))
+            withstood = sum(threat.right(model, *pair) for pair in certified)
+            radii = right_radii(*rows.columns("radius", "predicted", "label").values())
+            blind = right.get(tuning.BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
+            if line := answers.get(tuning.BLIND):
+                keep_line(held, Line({index: answer for index, answer in line.items() if answer is not None}))
+        shown, total = sorted({*RADII, threat.number}), len(rows)
+        accuracy = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
+        write_report(out, [read_run(out, folder.resolve().name)])
+        return {
+            "accuracy": accuracy["0"],
+            "certified_accuracy": accuracy,
+            "target": threat.words,
+            "withstood": withstood / total,
+            "interval": [float(end) for end in share_interval(withstood, total)],
+            "edge_blind": blind / total,
+            "undefended": right[tuning.CLEAN] / total,
+            "test_graphs": total,
+        }
 
     def _candidates(self, experiment: Experiment) -> tuple[Candidate, ...]:
-        """Those that may win; none for all that defences propose."""
         kinds = compared_defences()
-        if self.defence is None and self.model is None:
-            return ()
         if self.defence is not None:
             name = str(self.defence).split(" ", 1)[0]
             if name not in [kind.name for kind in kinds]:
@@ -291,8 +301,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             kinds = [kind for kind in kinds if kind.network is None]
             if not kinds:
                 raise InputError(f"defence {self.defence} brings its own network (leave model or defence out)")
-        train, threat = experiment.parts.train, experiment.threat
-        return tuple(Candidate(kind, one) for kind in kinds for one in kind.candidates(train, threat))
+        train = experiment.parts.train
+        return tuple(Candidate(kind, one) for kind in kinds for one in kind.candidates(train, experiment.threat))
 
     def _judged(self, graphs: Iterable[Any], labels: ArrayLike | None) -> tuple[list[Graph], NDArray[np.int64]]:
         """Graphs, and the positions of their labels in ``classes_``."""
@@ -342,11 +352,10 @@ def load(
     if (folder / _ESTIMATOR).is_file():
         return RobustGraphClassifier.load(folder, model=model)
     protected = (folder / _SUMMARY).is_file()
-    return DefendedClassifier.load(folder / fitting.MODEL if protected else folder, model=model)
+    return DefendedClassifier.load(folder / tuning.MODEL if protected else folder, model=model)
 
 
 def _labels(graphs: Sequence[Graph], labels: ArrayLike | None) -> NDArray[Any]:
-    """One label per graph."""
     if labels is None:
         missing = next((place for place, graph in enumerate(graphs) if graph.label is None), None)
         if missing is not None:
@@ -364,34 +373,20 @@ def _with_labels(graphs: Sequence[Graph], labels: NDArray[np.int64]) -> list[Gra
     return [graph.replaced(label=int(label)) for graph, label in zip(graphs, labels, strict=True)]
 
 
-def _first(folder: Path, factory: Callable[..., Any] | None) -> DefendedClassifier:
-    """The chosen classifier."""
-    return next(iter(fitting.classifiers_in(folder, factory)[1].values()))
-
-
 # ---- flipproof protect -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Protection:
-    """What came out: as plain JSON, in a sentence, and as a table of shares of test graphs."""
-
-    summary: dict[str, Any]
-    sentence: str
-    table: list[list[str]]
-
-
-def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> Protection:
+def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> Choice:
     """Fit an estimator to all but the test graphs of a data set, then certify the test graphs, and report."""
     experiment = robust._experiment(source)
-    parts, threat = experiment.parts, robust._threat()
+    parts, threat = experiment.parts, robust._threat
     sizes = map(len, (parts.train, parts.validation, parts.test))
     said = "{} graphs to train on, {} to choose with, {} kept for the end".format(*sizes)
     note(said, quiet=not robust.progress)
     fitted = robust._fit(experiment, folder)
-    tested = fitting.final_source(experiment).split(parts.dataset).test_indices.tolist()
+    tested = tuning.final_source(experiment).split(parts.dataset).test_indices.tolist()
     measured = robust._measured(folder, folder / "run", parts.dataset, tested, source.split_seed)
-    final, best, line, model = fitted.finals[0], fitted.results.chosen, fitted.results.line, folder / fitting.MODEL
+    final, best, line, model = fitted.finals[0], fitted.results.chosen, fitted.results.line, folder / tuning.MODEL
     chosen = final.candidate
     summary: dict[str, Any] = {
         "defence": chosen.defence.name,
@@ -407,15 +402,12 @@ def protect(robust: RobustGraphClassifier, source: DataSource, folder: Path) -> 
     }
     write_json(folder / _SUMMARY, summary)
     words = rendered("protection.txt", **summary, title=chosen.title, blind=chosen.defence.edge_blind, line=threat.line)
-    total = summary["test_graphs"]
-    share = {
-        key: shown_share(summary[key] * total, total) for key in ("accuracy", "withstood", "edge_blind", "undefended")
-    }
-    own = [chosen.title, share["accuracy"], share["withstood"]]
+    total, keys = summary["test_graphs"], ("accuracy", "withstood", "edge_blind", "undefended")
+    accuracy, withstood, blind, clean = (shown_share(summary[key] * total, total) for key in keys)
     table = [
         ["classifier", "not attacked", summary["target"]],
-        *([] if chosen.defence.edge_blind else [own]),
-        [threat.line, share["edge_blind"], share["edge_blind"]],
-        ["without a defence", share["undefended"], share["undefended"] if threat == Threat(0) else "not known"],
+        *([] if chosen.defence.edge_blind else [[chosen.title, accuracy, withstood]]),
+        [threat.line, blind, blind],
+        ["without a defence", clean, clean if threat == Threat(0) else "not known"],
     ]
-    return Protection(summary, " ".join(words.split()), table)
+    return Choice(summary, table, [" ".join(words.split())])

@@ -17,24 +17,27 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flipproof import __version__
-from flipproof.certificates.metrics import right_radii, shares
+from flipproof.certificates.metrics import mean_radius, right_radii, share_interval, shares
 from flipproof.datasets import Dataset, Split
 from flipproof.datasets.sources import DataSource, fingerprint
 from flipproof.datasets.splits import FOLDS, drawn, folds, read_folds
 from flipproof.defences.asking import ask_all
 from flipproof.engines import Processes, ThisProcess, cores
 from flipproof.errors import InputError
-from flipproof.graphs import Graph
+from flipproof.graphs import Graph, IntArray
 from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note, progress
 from flipproof.report.content import ATTACKERS, RADII
-from flipproof.studies.candidate import Candidate, Learned, baselines, compared_defences, on_networks
+from flipproof.studies.candidate import Candidate, Learned, baselines, compared_defences
 from flipproof.studies.search_space import hint
 from flipproof.studies.threat import Threat
-from flipproof.studies.trial import Trial, TrialResult
 
 Piece = TypeVar("Piece", bound=Any)
 """A piece of a study with a name, small enough to be sent to a process."""
+
+_SHORTER = (8, 3, 1)  # of all epochs: the first trials get an eighth
+_TRAINING = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}  # as flipproof train, so that it repeats the result
+_SAMPLING = {"samples": 1000}  # a choice needs fewer than a certificate
 
 
 def run_jobs(
@@ -63,9 +66,80 @@ def run_jobs(
             advance(1)
 
 
-_SHORTER = (8, 3, 1)  # of all epochs: the first trials get an eighth
-_TRAINING = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}  # as flipproof train, so that it repeats the result
-_SAMPLING = {"samples": 1000}  # a choice needs fewer than a certificate
+@dataclass(frozen=True)
+class Trial:
+    """A candidate, trained for a number of epochs; ``role`` is the folder of a model that is kept."""
+
+    candidate: Candidate
+    epochs: int | None = None  # by default those of the experiment's training
+    role: str = ""
+
+    @property
+    def name(self) -> str:
+        epochs = f", {self.epochs} epoch{'s' * (self.epochs != 1)}" if self.candidate.defence.trains else ""
+        return (f"final {self.role}: " if self.role else "") + self.candidate.title + epochs
+
+    @property
+    def training(self) -> dict[str, int]:
+        return {} if self.epochs is None or not self.candidate.defence.trains else {"epochs": self.epochs}
+
+
+@dataclass(frozen=True, eq=False)
+class TrialResult:
+    """What a trained candidate certifies of some graphs of its data set; all but the trial is plain JSON.
+
+    Attributes:
+        score: What the best trial has most of: graphs that withstand the attack, or, where all radii count, certified accuracy.
+        certified: Answers and radii by attacker; under ``""`` those of the request, else of another reading of the same evidence.
+        seconds: Of training, of asking about all graphs, and of reading their certificates.
+    """
+
+    trial: Trial
+    graphs: list[int]
+    labels: list[int]
+    method: str
+    score: float
+    certified: dict[str, dict[str, list[Any]]]
+    seconds: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "trial"}
+
+    def radii(self, reading: str = "", attacker: str = "radius") -> IntArray:
+        own = self.certified[reading]
+        return right_radii(own[attacker], own["label"], self.labels)
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.mean(self.radii() >= 0))
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """The higher the better; of equals the more accurate, then the cheaper."""
+        return (self.score, self.accuracy, -self.trial.candidate.defence.effort, mean_radius(self.radii()))
+
+    def needed(self, epochs: int) -> float:
+        """Seconds that the same trial with another number of epochs would take."""
+        times = epochs / (self.trial.epochs or epochs) if self.trial.candidate.defence.trains else 1
+        return self.seconds["train"] * times + self.seconds["ask"] + self.seconds["read"]
+
+    def summary(self) -> dict[str, Any]:
+        candidate, count = self.trial.candidate, len(self.graphs)
+        ends = share_interval(round(self.score * count), count)
+        return {
+            "model": candidate.model,
+            "defence": replace(candidate, network=None).title,
+            "settings": {**candidate.settings, **candidate.recipe},
+            "epochs": self.trial.training.get("epochs"),
+            "certificate": self.method,
+            "validation_graphs": count,
+            "accuracy": self.accuracy,
+            "certified_accuracy": self.score,
+            "interval": [round(float(end), 6) for end in ends],
+            "average_radius": mean_radius(self.radii()),
+            "seconds_train": self.seconds["train"],
+            "seconds_certify": round(self.seconds["ask"] + self.seconds["read"], 3),
+        }
 
 
 @lru_cache(maxsize=4)
@@ -75,13 +149,10 @@ def load_graphs(source: DataSource) -> Dataset:
 
 
 @lru_cache(maxsize=4)
-def _own_split(source: DataSource) -> Split:
-    return source.split(load_graphs(source))
-
-
-@lru_cache(maxsize=4)
-def _folds(source: DataSource, published: Path | None) -> list[Split]:
+def _splits(source: DataSource, folded: bool, published: Path | None) -> list[Split]:
     data = load_graphs(source)
+    if not folded:
+        return [source.split(data)]
     return folds(data, number=FOLDS, validation=True) if published is None else read_folds(published, data)
 
 
@@ -94,21 +165,18 @@ class Experiment:
     candidates: tuple[Candidate, ...] = ()  # those that may win
     ladder: tuple[int, ...] = (25, 75, 200)  # epochs of the trials of a search, ascending
     features: str | None = None  # by default what each defence takes
-    training: Mapping[str, Any] = field(
-        default_factory=lambda: _TRAINING, hash=False
-    )  # of flipproof.train, for all candidates
-    sampling: Mapping[str, Any] = field(default_factory=lambda: _SAMPLING, hash=False)  # as far as a defence knows it
+    # arguments of flipproof.train, and what certification takes, as far as a defence knows it
+    training: Mapping[str, Any] = field(default_factory=lambda: _TRAINING, hash=False)
+    sampling: Mapping[str, Any] = field(default_factory=lambda: _SAMPLING, hash=False)
     network: Mapping[str, Any] = field(default_factory=dict, hash=False)  # name and arguments; by default the defence's
-    factory: Callable[..., Any] | None = field(
-        default=None, hash=False
-    )  # makes the network, in place of a built-in one
+    factory: Callable[..., Any] | None = field(default=None, hash=False)  # of a network in place of a built-in one
     validation_graphs: int | None = 200  # enough to tell candidates apart; every class in proportion
     fold: int | None = None  # one of ten, in place of the source's own split
     published: Path | None = None  # which graph is tested in which fold; by default the folds are drawn
 
     @property
     def parts(self) -> Split:
-        return _own_split(self.source) if self.fold is None else _folds(self.source, self.published)[self.fold]
+        return _splits(self.source, self.fold is not None, self.published)[self.fold or 0]
 
     @property
     def seed(self) -> int:
@@ -128,12 +196,21 @@ class Experiment:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What certification takes."""
         return {**self.sampling, **({} if self.threat is None else self.threat.request)}
 
     def prepared(self, networks: Sequence[str] = (), *, quiet: bool = True) -> Experiment:
-        """The experiment with those candidates, its own or all that defences propose, that could withstand the threat."""
+        """The experiment with those candidates, its own or all that defences propose, that could withstand the threat.
+
+        Those that take any network are there with each of ``networks``; cheap ones come first.
+        """
+        from flipproof import models
+
         assert self.threat is not None
+        for name in networks:
+            if name not in models.NAMES:
+                raise InputError(
+                    f"--model must be one of {', '.join(models.NAMES)}; got {name!r} (give it once per network)"
+                )
         check_training({**self.training, "epochs": self.ladder[-1]})
         if not self.source.validation:
             raise InputError("--validation must be above 0: the choice is made on validation graphs (for instance 0.2)")
@@ -155,7 +232,12 @@ class Experiment:
             )
         if left_out := ", ".join(candidate.title for candidate in offered if candidate not in reachable):
             note(f"{threat} out of reach with these settings, hence left out: {left_out}", quiet=quiet)
-        return replace(self, candidates=tuple(on_networks(reachable, networks)))
+        named = [
+            replace(one, network=network)
+            for one in reachable
+            for network in (networks if networks and one.defence.network is None else (one.network,))
+        ]
+        return replace(self, candidates=tuple(sorted(named, key=lambda candidate: candidate.defence.effort)))
 
     def _features(self, candidate: Candidate) -> Any:
         return candidate.features(self.features, self.parts.dataset, self.threat)
@@ -195,32 +277,28 @@ class Experiment:
             learned.model, learned.features, num_classes=learned.num_classes, trust_features=True
         )
         question = trial.candidate.question(self.asked, graphs=len(graphs))
-        spent, started = {"train": seconds, "ask": 0.0, "read": 0.0}, time.perf_counter()
-        certificates: dict[str, dict[int, Any]] = {name: {} for name in ("", *readings)}
+        started = time.perf_counter()
         classifier.check(list(graphs.values()), question)
-        for index, evidence, _ in ask_all(classifier, question, graphs, read=False):
-            asked = time.perf_counter()
-            read = {"": question.read(evidence), **(question.readings(evidence) if readings else {})}
-            for name, by_graph in certificates.items():
-                by_graph[index] = read.get(name, read[""])
-            spent["ask"] += asked - started
-            started = time.perf_counter()
-            spent["read"] += started - asked
-        own = certificates[""]
+        evidence = {index: answer for index, answer, _ in ask_all(classifier, question, graphs, read=False)}
+        asked = time.perf_counter()
+        own = [question.read(evidence[index]) for index in graphs]
+        others = [question.readings(evidence[index]) if readings else {} for index in graphs]
+        spent = {"train": seconds, "ask": asked - started, "read": time.perf_counter() - asked}
+        by_reading = {"": own} | {
+            name: [other.get(name, one) for one, other in zip(own, others, strict=True)] for name in readings
+        }
         certified = {
-            name: {column: [getattr(by_graph[index], column) for index in graphs] for column in ("label", *ATTACKERS)}
-            for name, by_graph in certificates.items()
+            name: {column: [getattr(one, column) for one in read] for column in ("label", *ATTACKERS)}
+            for name, read in by_reading.items()
         }
         labels = self.parts.dataset.labels[indices].tolist()
         if self.threat is None:
-            right = right_radii(certified[""]["radius"], certified[""]["label"], labels)
-            score = float(shares(right, RADII).mean())
+            score = shares(right_radii(certified[""]["radius"], certified[""]["label"], labels), RADII).mean()
         else:
-            score = float(
-                np.mean([self.threat.right(classifier, own[index], graph) for index, graph in graphs.items()])
-            )
+            pairs = zip(own, graphs.values(), strict=True)
+            score = np.mean([self.threat.right(classifier, one, graph) for one, graph in pairs])
         spent = {name: round(value, 3) for name, value in spent.items()}
-        return TrialResult(trial, list(graphs), labels, own[indices[0]].method, score, certified, spent)
+        return TrialResult(trial, list(graphs), labels, own[0].method, float(score), certified, spent)
 
     def to_dict(self) -> dict[str, Any]:
         """What identifies a search, as plain JSON. Time and workers may change from call to call."""

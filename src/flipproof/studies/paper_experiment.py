@@ -27,7 +27,7 @@ from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
 from flipproof.report.drawing import NetworksCurve
 from flipproof.runs.certifying import ask_missing, certified_run, read_evidence
-from flipproof.runs.run_folder import CertifySettings, Run, StudySettings, written_run
+from flipproof.runs.run_folder import StudySettings, written_run
 from flipproof.studies.candidate import Candidate
 from flipproof.studies.experiment import run_jobs
 from flipproof.studies.search_space import fit_edge_blind, space
@@ -38,8 +38,6 @@ _CERTIFIED = ("gin", _RADIUS, "gcn")
 
 
 class Reading(NamedTuple):
-    """How votes are read."""
-
     method: str
     alpha: float
     samples: int
@@ -95,7 +93,6 @@ class Settings:
 
     @property
     def alpha(self) -> float:
-        """Failure probability of every figure that does not vary it."""
         return self.alphas[1]
 
     def samples(self, network: str = "gcn") -> int:
@@ -109,7 +106,6 @@ class Settings:
         return list(dict.fromkeys([*paper, *compared]))
 
     def jobs(self) -> list[Job]:
-        """All jobs, long ones first."""
         return [Job(*kind) for kind in product(("gin", "gcn"), self.keeps[::-1])]
 
 
@@ -127,14 +123,12 @@ class Model:
 
     @property
     def candidate(self) -> Candidate:
-        """The defence that the network is trained for."""
         return Candidate(space("smoothing"), space("smoothing").checked({"keep": self.keep}))
 
     def folder(self, out: Path) -> Path:
         return out / "models" / self.name
 
     def certificates(self, out: Path) -> Path:
-        """The certificates of the test graphs, in the run folder."""
         return out / "runs" / self.name / CERTIFICATES
 
 
@@ -179,20 +173,12 @@ def do_job(settings: Settings, folder: Path, job: Job) -> None:
 
     with one_thread():
         if not all(model.folder(folder).exists() for model in job.models(settings)):
+            data = {"data": f"topologies:{settings.graphs}", "data_seed": settings.seed, "split_seed": settings.seed}
+            data |= {"test": 1 - settings.train_graphs / settings.graphs}
             for model, (network, stages) in train_networks(job, settings).items():
-                models.save(
-                    network,
-                    model.folder(folder),
-                    defence={"name": model.candidate.defence.name, **model.candidate.settings},
-                    features="degree",
-                    metadata={
-                        "data": f"topologies:{settings.graphs}",
-                        "data_seed": settings.seed,
-                        "split_seed": settings.seed,
-                        "test": 1 - settings.train_graphs / settings.graphs,
-                        "training": stages,
-                    },
-                )
+                defence = {"name": model.candidate.defence.name, **model.candidate.settings}
+                metadata = {**data, "training": stages}
+                models.save(network, model.folder(folder), defence=defence, features="degree", metadata=metadata)
         for model in job.models(settings):
             if not model.certificates(folder).exists():
                 _certify(model, settings, folder)
@@ -254,7 +240,6 @@ _SIZES = 32  # up to this number of nodes a network tells them apart
 
 
 def _attacked_stages(keep: float, settings: Settings) -> list[dict[str, Any]]:
-    """How the network for the radius is trained on, after its first training."""
     attacked = _GIN | {"objective": "attacked", "learning_rate": 0.003}
     if keep < settings.one_flip_keep:
         return [attacked | {"flips": settings.radius_flips, "epochs": settings.radius_epochs}]
@@ -264,37 +249,27 @@ def _attacked_stages(keep: float, settings: Settings) -> list[dict[str, Any]]:
 
 
 def _certify(model: Model, settings: Settings, folder: Path) -> None:
-    """Ask about every test graph, as ``flipproof certify`` does, and read all certificates off the votes; once."""
+    """Ask about every test graph, as ``flipproof certify`` does, and write all readings of the votes; once."""
+    import pandas
+
     from flipproof import models
 
-    parts, candidate = data_split(settings), model.candidate
+    parts, candidate, rows = data_split(settings), model.candidate, list[tuple[Any, ...]]()
     graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
     defence = candidate.defended(models.load(model.folder(folder)), "degree")
-    samples = settings.samples(model.network)
-    question = candidate.question(
-        {"samples": samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}, graphs=len(graphs)
-    )
+    asked = {"samples": settings.samples(model.network), "alpha": settings.alpha, "seed": settings.seed}
+    question = candidate.question({**asked, "method": "paper"}, graphs=len(graphs))
     identity = models.load_metadata(model.folder(folder)).weights_hash
     stated: dict[str, Any] = {"split_seed": settings.seed, "model": model.network, "model_sha256": identity}
     with certified_run(model.certificates(folder).parent, defence, question, parts.dataset, graphs, **stated) as run:
         ask_missing(run, defence, graphs, engine=lambda pieces: ThisProcess())
-        write_certificates(run, settings.readings(model.network))
-
-
-def write_certificates(run: Run[CertifySettings], readings: Sequence[Reading]) -> None:
-    """Write ``certificates.csv`` of a run: all readings of the votes of every graph."""
-    import pandas
-
-    rows = []
-    for index, evidence in read_evidence(run):
-        for reading in readings:
-            read = certify_votes(
-                cast(Votes, evidence), method=reading.method, alpha=reading.alpha, samples=reading.samples
-            )
-            rows.append((index, evidence.graph.label, *reading, read.label, read.radius))
-    table = pandas.DataFrame(rows, columns=["graph", "label", *Reading._fields, "predicted", "radius"])
-    content = table.astype({"predicted": "Int64"}).to_csv(index=False, lineterminator="\n")
-    write_text(run.folder / CERTIFICATES, content)
+        for index, evidence in read_evidence(run):
+            for reading in settings.readings(model.network):
+                read = certify_votes(cast(Votes, evidence), **reading._asdict())
+                rows.append((index, evidence.graph.label, *reading, read.label, read.radius))
+        table = pandas.DataFrame(rows, columns=["graph", "label", *Reading._fields, "predicted", "radius"])
+        content = table.astype({"predicted": "Int64"}).to_csv(index=False, lineterminator="\n")
+        write_text(run.folder / CERTIFICATES, content)
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,7 +284,6 @@ class Table:
 
 
 def read_certificates(paths: Sequence[Path]) -> Table:
-    """What :func:`write_certificates` wrote for the networks of a kind."""
     import pandas
 
     radii: dict[Reading, list[IntArray]] = {}

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from flipproof.certificates.metrics import CONFIDENCE, shown_share
 from flipproof.certificates.vote_share import lower_bound, radius
 from flipproof.files import write_json, write_text
+from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
 from flipproof.report.drawing import Panel, curves_figure
 from flipproof.report.templates import inline_svg, markdown_table, rendered
@@ -58,125 +59,76 @@ def interval(values: ArrayLike) -> Interval:
 
 
 def judge(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list[Claim]:
-    """All claims of the paper's section on results, for its network and its method."""
-    reading = Reading("paper", settings.alpha, settings.samples())
-    radii = [tables["gcn", keep].radii[reading] for keep in settings.keeps]
-    shown = tables["gcn", settings.figure_keep]
-    strict, loose = (shown.radii[Reading("paper", settings.alphas[place], settings.samples())] for place in (-1, 0))
-    return [
-        _larger_radius(settings, radii),
-        _lower_accuracy(settings, radii),
-        _alpha(settings, strict, loose),
-        _samples(settings, [tables["gcn", keep] for keep in settings.keeps], shown),
-        _small_radii(settings, radii[settings.keeps.index(settings.figure_keep)]),
-        _any_classifier(settings, tables),
+    """All claims of the paper's section on results, for its network and its method, in the words of claims.txt."""
+    samples, keeps, shown = settings.samples(), settings.keeps, tables["gcn", settings.figure_keep]
+    by_alpha = [shown.radii[Reading("paper", alpha, samples)] for alpha in settings.alphas]
+    few, many = (Reading("paper", settings.alpha, settings.sample_counts[place]) for place in (0, -1))
+    radii = [tables["gcn", keep].radii[many] for keep in keeps]
+
+    # beyond what unanimous votes give under the next higher beta
+    best = float(lower_bound(samples, samples, failure_prob=settings.alpha))
+    ceilings = [radius(best, EdgeNoise(keep=keep)) for keep in keeps]
+    betas = itertools.pairwise(zip(keeps, ceilings, radii, strict=True))
+    reached = [
+        (keep, above, ceiling, lower, interval(values > lower)) for (keep, ceiling, values), (above, lower, _) in betas
     ]
 
-
-def _larger_radius(settings: Settings, radii: Sequence[NDArray[np.int64]]) -> Claim:
-    samples = settings.samples()
-    best = float(lower_bound(samples, samples, failure_prob=settings.alpha))
-    ceilings = [radius(best, EdgeNoise(keep=keep)) for keep in settings.keeps]
-    words, holds = [], bool(ceilings[0] > ceilings[-1])
-    betas = zip(settings.keeps, ceilings, radii, strict=True)
-    for (keep, ceiling, values), (above, lower, _) in itertools.pairwise(betas):
-        if ceiling == lower:
-            words.append(f"beta {keep:g} and {above:g}: {ceiling} flips at most under both")
-            continue
-        beyond = interval(values > lower)
-        words.append(f"beta {keep:g}: {beyond} beyond {lower} flips, of which beta {above:g} allows no more")
-        holds = holds and beyond.low > 0
-    return Claim(
-        "A lower beta gives a larger maximum certified radius",
-        "share of test graphs that are certified beyond what unanimous votes give under the next higher beta; the interval lies "
-        "above 0 for every beta",
-        "; ".join(words),
-        bool(holds),
-    )
-
-
-def _lower_accuracy(settings: Settings, radii: Sequence[NDArray[np.int64]]) -> Claim:
     right = [np.asarray(values >= 0, dtype=np.float64) for values in radii]
     steps = [interval(after - before) for before, after in itertools.pairwise(right)]
     wide = [interval(after - before) for before, after in zip(right, right[2:] or right[1:], strict=False)]
-    shown = [f"beta {keep:g}: {interval(values)}" for keep, values in zip(settings.keeps, right, strict=True)]
-    gains = ", ".join(str(step) for step in steps)
-    return Claim(
-        "A lower beta gives a lower accuracy",
-        "certified accuracy at r = 0; between betas two steps apart the interval of its difference lies above 0, and that of no "
-        "single step lies below 0",
-        f"{', '.join(shown)}; steps {gains}",
-        all(step.low > 0 for step in wide) and all(step.high > 0 for step in steps),
-    )
 
-
-def _alpha(settings: Settings, strict: NDArray[np.int64], loose: NDArray[np.int64]) -> Claim:
-    gaps = [interval((loose >= r) * 1.0 - (strict >= r)) for r in range(_SMALL + 1)]
+    gaps = [interval((by_alpha[0] >= r) * 1.0 - (by_alpha[-1] >= r)) for r in range(_SMALL + 1)]
     widest = max(range(_SMALL + 1), key=lambda r: gaps[r].high)
-    beyond = _gained_beyond(strict, loose)
-    return Claim(
-        "alpha matters only at large r",
-        f"alpha {settings.alphas[-1]:g} and {settings.alphas[0]:g} at beta {settings.figure_keep:g}: at every r <= {_SMALL} the "
-        f"interval of the gap between the curves lies below {_ALIKE:g}; that of the flips gained beyond {_SMALL} lies above 0",
-        f"widest gap at r = {widest}: {gaps[widest]}; flips gained beyond {_SMALL}, per graph: {beyond}",
-        gaps[widest].high < _ALIKE and beyond.low > 0,
-    )
+    gained_by_alpha = _gained_beyond(by_alpha[-1], by_alpha[0])
 
-
-def _samples(settings: Settings, gcn: Sequence[Table], shown: Table) -> Claim:
-    few, many = (Reading("paper", settings.alpha, settings.sample_counts[place]) for place in (0, -1))
-    beyond = _gained_beyond(shown.radii[few], shown.radii[many])
+    gained_by_samples = _gained_beyond(shown.radii[few], shown.radii[many])
     # all betas together: how many graphs are close to abstaining differs much from beta to beta
-    right = interval(np.concatenate([(table.radii[many] >= 0) * 1.0 - (table.radii[few] >= 0) for table in gcn]))
-    why = "; graphs whose share of votes is just above 1/2 need them" if right.low > 0 else ""
-    return Claim(
-        "More samples raise the maximum radius and leave small r alone",
-        f"{few.samples:,} and {many.samples:,} samples: the interval of the flips gained beyond {_SMALL} at beta "
-        f"{settings.figure_keep:g} lies above 0; that of the gain at r = 0, over all betas, does not",
-        f"flips gained beyond {_SMALL}, per graph: {beyond}; gain at r = 0: {right}{why}",
-        beyond.low > 0 and right.low <= 0,
-    )
+    of_all = [tables["gcn", keep].radii for keep in keeps]
+    gained_right = interval(np.concatenate([(own[many] >= 0) * 1.0 - (own[few] >= 0) for own in of_all]))
+
+    certified = shown.radii[many] >= 0
+    small = certified & (shown.radii[many] <= _SMALL)
+    excess = interval(small - certified / 2)
+
+    middle = keeps[len(keeps) // 2]
+    readings = {name: Reading("paper", settings.alpha, settings.samples(name)) for name in ("gcn", "gin")}
+    means = [interval(np.maximum(tables[name, middle].radii[one], 0)) for name, one in readings.items()]
+
+    words = rendered(
+        "claims.txt",
+        settings=settings,
+        small=_SMALL,
+        alike=_ALIKE,
+        reached=reached,
+        accuracies=list(zip(keeps, map(interval, right), strict=True)),
+        steps=steps,
+        widest=widest,
+        gap=gaps[widest],
+        gained_by_alpha=gained_by_alpha,
+        gained_by_samples=gained_by_samples,
+        gained_right=gained_right,
+        small_share=small.sum() / max(1, certified.sum()),
+        excess=excess,
+        middle=middle,
+        means=means,
+    ).splitlines()
+    farther = all(beyond.low > 0 for *_, ceiling, lower, beyond in reached if ceiling != lower)
+    holds = [
+        ceilings[0] > ceilings[-1] and farther,
+        all(step.low > 0 for step in wide) and all(step.high > 0 for step in steps),
+        gaps[widest].high < _ALIKE and gained_by_alpha.low > 0,
+        gained_by_samples.low > 0 and gained_right.low <= 0,
+        excess.low > 0,
+        all(mean.low > 0 for mean in means),
+    ]
+    return [Claim(*claim) for claim in zip(words[::3], words[1::3], words[2::3], map(bool, holds), strict=True)]
 
 
-def _gained_beyond(few: NDArray[np.int64], many: NDArray[np.int64]) -> Interval:
+def _gained_beyond(few: IntArray, many: IntArray) -> Interval:
     return interval(np.maximum(many, _SMALL) - np.maximum(few, _SMALL))
 
 
-def _small_radii(settings: Settings, radii: NDArray[np.int64]) -> Claim:
-    certified, small = radii >= 0, (radii >= 0) & (radii <= _SMALL)
-    excess = interval(small - certified / 2)
-    share = small.sum() / max(1, certified.sum())
-    return Claim(
-        "Most test graphs have a small certified radius",
-        f"correctly predicted test graphs at beta {settings.figure_keep:g}: the share of graphs with a radius of at most "
-        f"{_SMALL}, less half the share of all that are certified, lies above 0 with its interval",
-        f"{share:.2f} of the certified ones; excess {excess}",
-        excess.low > 0,
-    )
-
-
-def _any_classifier(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> Claim:
-    keep = settings.keeps[len(settings.keeps) // 2]
-    readings = {name: Reading("paper", settings.alpha, settings.samples(name)) for name in ("gcn", "gin")}
-    means = {name: interval(np.maximum(tables[name, keep].radii[reading], 0)) for name, reading in readings.items()}
-    return Claim(
-        "The method scales and applies to any base classifier",
-        "the same code certifies two different networks; the intervals of their average radii lie above 0. The certificate needs "
-        "r + 1 regions for a graph of any size",
-        f"average certified radius at beta {keep:g}: GCN {means['gcn']}, GIN {means['gin']}",
-        all(mean.low > 0 for mean in means.values()),
-    )
-
-
 _METHODS = ("paper", "votes", "influence")
-_CAPTIONS = (
-    "Impact of the keep probability: the paper's first figure.",
-    "Impact of alpha, read from the same votes: the paper's second figure.",
-    "Impact of the number of samples, read from the same votes: the paper's third figure.",
-    "Beyond the paper: what our certificates get out of the same votes, for the paper's network, for a stronger one trained for "
-    "accuracy, and for the same one trained for the radius. "
-    "Dotted red: a classifier that ignores edges, certified at every radius.",
-)
 _NETWORKS = {"gcn": "GCN", "gin": "GIN", "gin-radius": "GIN for the radius"}
 
 
@@ -197,10 +149,12 @@ def write_paper(settings: Settings, folder: Path) -> Reproduced:
     stems = _figures(settings, folder / "figures", tables, floor)
     claims, gains = judge(settings, tables), gain_table(settings, tables)
     write_json(folder / "claims.json", [asdict(claim) for claim in claims])
-    facts = _facts(settings, floor)
+    parts = data_split(settings)
+    right = shown_share(floor * len(parts.test), len(parts.test))
+    facts = rendered("paper_facts.txt", settings=settings, data=parts.describe(), floor=right).splitlines()
     marked = markdown_table(_claim_table(claims, no="**no**"))
     write_text(folder / "claims.md", rendered("paper.md", facts=facts, claim_table=marked, gains=markdown_table(gains)))
-    figures = [(stem.name, caption, inline_svg(stem)) for stem, caption in zip(stems, _CAPTIONS, strict=True)]
+    figures = {stem.name: inline_svg(stem) for stem in stems}
     shown: dict[str, Any] = {"claims": claims, "claim_table": _claim_table(claims), "figures": figures, "gains": gains}
     write_text(folder / "index.html", rendered("paper.html", facts=facts, **shown))
     pictures = [stem.with_suffix(".png") for stem in stems]
@@ -246,20 +200,6 @@ def _cell(values: NDArray[Any]) -> str:
     """Mean, half the range over networks, and the interval over graphs, of values ``[networks, graphs]``."""
     mean, low, high = interval(values)
     return f"{mean:.3f} ±{np.ptp(values.mean(axis=1)) / 2:.3f} ({low:.2f}-{high:.2f})"
-
-
-def _facts(settings: Settings, floor: float) -> list[str]:
-    graphs = len(data_split(settings).test)
-    return [
-        data_split(settings).describe(),
-        f"{settings.networks} networks of each kind, which differ in their initial weights. Figures show their mean and a band "
-        "from the lowest to the highest network; claims are judged on all test graphs of all of them.",
-        f"{settings.samples():,} samples per graph for the GCN, {settings.gin_samples:,} for the GINs; alpha "
-        f"{settings.alpha:g} for each graph, seed {settings.seed}.",
-        "A classifier that ignores edges (only the number of nodes) is right on "
-        f"{shown_share(floor * graphs, graphs)} of the test graphs, at every radius.",
-        "In brackets: 95% intervals, as for a random sample of test graphs; after ±: half the range over the networks.",
-    ]
 
 
 def _claim_table(claims: Sequence[Claim], no: str = "no") -> list[list[str]]:

@@ -53,8 +53,3 @@ def marked(page: str) -> str:
         return plain
     end = stamps[0].end()
     return f"{plain[:end]}\n\n{_REMARK}{plain[end:].lstrip()}"
-
-
-def stamped(page: str) -> bool:
-    """Whether the page says which code made it."""
-    return _STAMP.search(page) is not None

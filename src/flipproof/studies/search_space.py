@@ -68,12 +68,10 @@ class Space:
 
     @property
     def edge_blind(self) -> bool:
-        """Whether no attack on edges can change any answer."""
         return self.kind.edge_blind
 
     @property
     def baseline(self) -> bool:
-        """Whether it is something to compare with rather than a defence."""
         return wording(self.name).baseline
 
     @property
@@ -100,7 +98,6 @@ class Space:
         return self.checked(values)
 
     def candidates(self, graphs: Dataset, threat: Threat | None = None) -> list[Settings]:
-        """Settings worth trying on such graphs, and against an attack."""
         if self.baseline:
             return []
         return [self.checked({})] if self.proposed is None else self.proposed(graphs, threat)
@@ -111,7 +108,6 @@ class Space:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """What may have been meant by a name that is not known."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
 
@@ -237,7 +233,6 @@ def space(name: str) -> Space:
 
 
 def undefended() -> Space:
-    """The model as it is: no defence."""
     return space("none")
 
 

@@ -30,8 +30,8 @@ from flipproof.report.drawing import Panel, curves_figure
 from flipproof.report.templates import latex_table, latex_text, markdown_table, rendered
 from flipproof.studies.benchmark import LIMIT, Job
 from flipproof.studies.benchmark_config import Protocol
+from flipproof.studies.experiment import Trial, TrialResult
 from flipproof.studies.provenance import marked, stamp
-from flipproof.studies.trial import Trial, TrialResult
 
 if TYPE_CHECKING:
     import pandas
@@ -104,13 +104,11 @@ class Standing:
 
     @cached_property
     def measured(self) -> dict[tuple[str, str, str], Measured]:
-        """By method, attacker and radius, or another figure."""
         groups = self.records.groupby(["method", "attacker", "radius"], sort=False)
         counts = {key: 0 if key[2] in (_AVERAGE, _COST) else int(own["graphs"].iloc[0]) for key, own in groups}
         return {key: Measured(tuple(own["value"]), counts[key]) for key, own in groups}
 
     def accuracy(self, method: str, radius: int) -> Measured:
-        """Certified accuracy: the share of test graphs that are right and withstand any flips."""
         return self.measured[method, _ANY, str(radius)]
 
     def better(self, method: str, radius: str) -> bool:
@@ -134,15 +132,13 @@ class Standing:
 
 def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str, Any]]) -> list[Standing]:
     """What finished jobs amount to, by data set."""
-    return [
-        _standing(protocol, {job: content for job, content in finished.items() if job.data == protocol.name})
-        for protocol in protocols
-    ]
+    return [_standing(protocol, finished) for protocol in protocols]
 
 
-def _standing(protocol: Protocol, finished: Mapping[Job, Mapping[str, Any]]) -> Standing:
+def _standing(protocol: Protocol, jobs: Mapping[Job, Mapping[str, Any]]) -> Standing:
     import pandas
 
+    finished = {job: content for job, content in jobs.items() if job.data == protocol.name}
     most = next((content for job, content in finished.items() if job.row == LIMIT), None)
     limit = None if most is None else dict(zip(RADII, np.divide(most["most"], most["graphs"]).tolist(), strict=True))
     radii: dict[str, IntArray] = {}
@@ -163,20 +159,13 @@ def _standing(protocol: Protocol, finished: Mapping[Job, Mapping[str, Any]]) -> 
         remarks += [f"{row.name}: validation graphs chose {told}."] * bool(told)
         if all(only_class(one.certified[""]["label"], one.labels) is not None for one in results.values()):
             remarks.append(f"{row.name} names one class only, whatever the graph: nothing follows for its defence.")
-    return Standing(
-        protocol,
-        pandas.DataFrame(lines, columns=["method", "fold", "graphs", "attacker", "radius", "value"]),
-        radii,
-        line,
-        remarks,
-        sum(content["all_seconds"] for content in finished.values()),
-        tuple({str(content["made"]): content["made"] for content in finished.values()}.values()),
-        limit,
-    )
+    records = pandas.DataFrame(lines, columns=["method", "fold", "graphs", "attacker", "radius", "value"])
+    seconds = sum(content["all_seconds"] for content in finished.values())
+    made = tuple({str(content["made"]): content["made"] for content in finished.values()}.values())
+    return Standing(protocol, records, radii, line, remarks, seconds, made, limit)
 
 
 def _figures(one: TrialResult, reading: str, content: Mapping[str, Any]) -> Iterator[tuple[int, str, str, float]]:
-    """What a method amounts to on a fold: number of graphs, attacker, radius, value."""
     count = len(one.graphs)
     for column, words in ATTACKERS.items():
         values = shares(one.radii(reading, column), RADII).tolist()
@@ -226,7 +215,6 @@ def write_benchmark(all_data: Sequence[Standing], folder: Path, page: Path, *, c
 
 
 def _draw(stem: Path, data: Standing) -> None:
-    """Certified accuracy on the test graphs of all folds together."""
     curves = tuple(Curve.of(name, own, max(RADII)) for name, own in data.radii.items() if name != data.line)
     curves_figure(stem, [Panel(data.title, curves, data.accuracy(data.line, 0).mean, data.limit)])
 

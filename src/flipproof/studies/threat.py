@@ -41,7 +41,6 @@ class Threat:
 
     @property
     def number(self) -> int:
-        """Number of flips, of whatever kind."""
         return sum(self.flips) if isinstance(self.flips, tuple) else self.flips
 
     @property
@@ -67,7 +66,6 @@ class Threat:
         return " and ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in named)
 
     def withstood(self, certificate: Certificate, graph: Graph) -> bool:
-        """Whether a certificate covers the attack."""
         if isinstance(self.flips, tuple):
             return withstands(certificate, graph, adds=self.flips[0], removes=self.flips[1])
         return min(map(certificate.radius_beside, range(self.changes + 1))) >= self.flips
@@ -113,7 +111,6 @@ def feature_kind(graphs: Dataset) -> str | None:
 
 
 def few_changes(graphs: Dataset, changes: int) -> bool:
-    """Whether all that changed labels make of a graph can be listed in little time."""
     kinds = graphs.num_node_features
     return feature_kind(graphs) == "labels" and all(
         number_of_changes(graph.num_nodes, kinds, changes) <= _MOST_GRAPHS for graph in graphs

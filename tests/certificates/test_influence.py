@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, Graph, InputError, Votes, certify_votes
 from flipproof.certificates.influence import choose_order, climb, lead_test, statistics
@@ -20,7 +18,6 @@ from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest, 
 from flipproof.certificates.influence.statistics import count_flips
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above
 from flipproof.noise import BLOCK, SampleStream
-from support.cube import Cube, classifier, statistic
 
 KEEP8 = EdgeNoise(keep=0.8)
 UNEQUAL = EdgeNoise(add=0.05, remove=0.4)
@@ -50,16 +47,6 @@ def linear_votes(
         checksums.append(checksum.hexdigest())
         labels.append((stream.flips(begin, begin + BLOCK) @ weights + start).argmax(axis=1))
     return Votes(np.concatenate(labels)[:samples].astype(np.uint8), graph, noise, classes, seed, tuple(checksums))
-
-
-def cubes(count: int = 12) -> list[Cube]:
-    rng = np.random.default_rng(3)
-    noises = (KEEP8, EdgeNoise(keep=0.9), UNEQUAL, EdgeNoise(add=0.3, remove=0.2))
-    clean = np.array([True, False, True, False, True, False])
-    kinds = ("random", "threshold", "junta")
-    return [
-        Cube(noises[i % 4], clean, classifier(kinds[i % 3], 6, 2 + i % 2, clean, rng), 2 + i % 2) for i in range(count)
-    ]
 
 
 # ---- statistics ----------------------------------------------------------------------------------------------------
@@ -158,42 +145,6 @@ def test_every_default_split_adds_up_to_at_most_one(noise: EdgeNoise, num_classe
 
 
 # ---- the test of the lead ------------------------------------------------------------------------------------------
-
-
-def lost_attacks(flips: int) -> Any:
-    """Cubes, attacked places and rivals that are then not behind class 0."""
-    for cube in cubes(24):
-        for chosen in itertools.combinations(range(cube.slots), flips):
-            attacked = cube.clean.copy()
-            attacked[list(chosen)] ^= True
-            shares = cube.shares_after(attacked)
-            for rival in range(1, cube.num_classes):
-                if shares[0] <= shares[rival]:
-                    yield cube, list(chosen), rival
-
-
-@pytest.mark.parametrize("flips", [1, 2, 3, 4])
-def test_no_statistic_is_expected_to_exceed_its_bound_where_the_lead_is_lost(flips: int) -> None:
-    rng = np.random.default_rng(flips)
-    checked = 0
-    for cube, chosen, rival in lost_attacks(flips):
-        removes = int(cube.clean[chosen].sum())
-        attack = Attack.of(cube.noise, cube.clean, adds=flips - removes, removes=removes)
-        for order in (1, 2, 3, 4):
-            designed = LeadTest.of(attack, order, samples=3000, level=0.001)
-            tests = [] if designed is None else [(designed.top, designed.rival)]
-            kinds = Cells.of(attack.groups, attack.overlap, min(order, attack.size)).kinds
-            size = 10 ** rng.uniform(-3, 0.5)  # anything goes, however poor
-            tests.append(
-                tuple(dict(zip(kinds, (rng.normal(size=len(kinds)) * size).tolist(), strict=True)) for _ in range(2))
-            )
-            for top, other in tests:
-                _, exact, cells = statistic(cube, chosen, attack, (top, other), 0, rival)
-                parts = [np.array([part[kind] for kind in cells.kinds]) for part in (top, other)]
-                for balance in (0.0, 0.001, 0.01, 0.1, 1.0):
-                    assert exact <= log_excess(cells, *parts, balance)
-                    checked += 1
-    assert checked > 300
 
 
 def test_the_bound_is_attained() -> None:
@@ -344,41 +295,6 @@ def test_a_probability_of_zero_is_handled(noise: EdgeNoise) -> None:
     assert possible >= 1
 
 
-def test_no_noise_gives_radius_zero() -> None:
-    certificate = certify_votes(linear_votes(EdgeNoise(add=0, remove=0), samples=500))
-    assert (certificate.radius, certificate.order) == (0, 0)
-
-
-def test_frozen_slots_are_no_part_of_any_attack() -> None:
-    pairs = [(0, v) for v in range(1, 8)]
-    votes = linear_votes(KEEP8, frozen=pairs)
-    certificate = certify_votes(votes)
-    assert certificate.num_slots == 21
-    assert certificate.radius >= 0
-
-
-def test_a_graph_without_slots_has_radius_zero() -> None:
-    graph = Graph(1, [])
-    stream = SampleStream(graph, KEEP8, seed=0)
-    votes = Votes(np.zeros(1000, dtype=np.uint8), graph, KEEP8, 2, 0, tuple(stream.checksums(1000)))
-    assert certify_votes(votes).radius == 0
-
-
-def test_an_even_vote_abstains() -> None:
-    votes = linear_votes(KEEP8)
-    even = replace(votes, labels=(np.arange(len(votes)) % 2).astype(np.uint8))
-    certificate = certify_votes(even)
-    assert certificate.abstains
-    assert (certificate.radius, certificate.grid.size) == (-1, 0)
-
-
-def test_a_classifier_that_looks_at_one_slot_gets_no_more_than_the_truth() -> None:
-    clean = np.zeros(6, dtype=np.bool_)
-    labels = (np.arange(64) & 1).astype(np.int64)  # flips with slot 0
-    for seed in range(5):
-        assert certify_votes(Cube(KEEP8, clean, labels, 2).votes(5000, seed)).radius == 0
-
-
 def test_a_classifier_that_ignores_edges_is_certified_further_than_its_share() -> None:
     # nine of ten samples are class 0 whatever is flipped: no attack changes that, and the counts show it
     votes = linear_votes(KEEP8, samples=10_000)
@@ -399,14 +315,6 @@ def test_four_slots_counted_together_certify_four_flips_that_three_do_not(monkey
     assert (with_four.order, without.order) == (4, 3)
     assert with_four.radius >= 4
     assert without.radius == 3
-
-
-def test_few_votes_beside_many_classes_below_one_half() -> None:
-    votes = linear_votes(KEEP8, samples=10_000)
-    labels = np.random.default_rng(0).choice(5, p=[0.48, 0.13, 0.13, 0.13, 0.13], size=10_000).astype(np.uint8)
-    certificate = certify_votes(replace(votes, labels=labels, num_classes=5))
-    assert certificate.p_lower < 0.5
-    assert certificate.radius >= 1
 
 
 @pytest.mark.parametrize(
@@ -478,22 +386,6 @@ def test_a_wrong_last_block_is_refused_even_if_few_of_its_samples_are_used() -> 
     with pytest.raises(InputError, match="samples 1024 to 2047"):
         certify_votes(wrong)
     assert certify_votes(wrong, samples=1024).radius >= 0
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(0, 200), st.integers(1, 20), st.integers(0, 2**32 - 1))
-def test_compiled_counts_are_those_by_hand(samples: int, slots: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    flips = rng.random((samples, slots)) < rng.random()
-    cut = samples // 3
-    parts = [statistics._by_slot(np.packbits(part, axis=1)) for part in (flips[:cut], flips[cut:])]
-    pairs, triples = (statistics._count_together(parts, slots, order) for order in (2, 3))
-    for i, j in itertools.combinations(range(slots), 2):
-        assert pairs[i, j] == pairs[j, i] == (flips[:, i] & flips[:, j]).sum()
-    for i, j, k in itertools.combinations(range(slots), 3):
-        assert len({*triples[[i, i, j, j, k, k], [j, k, i, k, i, j], [k, j, k, i, j, i]], triples[i, j, k]}) == 1
-        assert triples[i, j, k] == (flips[:, i] & flips[:, j] & flips[:, k]).sum()
-    assert not pairs.diagonal().any()
 
 
 def test_without_compilation_the_certificate_is_the_same(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipproof import EdgeNoise, Graph, InputError, certified_grid, radius, worst_case
+from flipproof import EdgeNoise, Graph, InputError
 from flipproof.certificates import joint_bound as joint
 from flipproof.certificates import vote_share
 from flipproof.certificates.certificate import Certificate
@@ -126,25 +126,6 @@ def test_rivals_are_compared_as_exact_arithmetic_does() -> None:
 # ---- one kind alone ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", EDGES, ids=str)
-def test_edges_alone_are_certified_as_by_the_vote_share(noise: EdgeNoise) -> None:
-    bound = joint_bound(noise, LabelNoise(keep=0.8), 3)
-    for share in (*SHARES, *np.random.default_rng(3).uniform(0.5, 1, 40).tolist()):
-        for rival in (None, (1 - share) / 3):
-            grid = bound.grid(share, (9, 0) if noise.symmetric else (9, 9, 0), rival)
-            grid = grid.reshape(grid.shape[:-1])
-            if noise.symmetric:
-                known = bounded_radius(share, noise, rival, max_adds=5, max_removes=4)
-                assert len(grid) - 1 == known
-            else:
-                known_grid = certified_grid(share, noise, 9, 9, rival)
-                assert grid.sum() == known_grid.sum()
-                assert np.array_equal(grid, known_grid[: grid.shape[0], : grid.shape[1]])
-    attack = (2,) if noise.symmetric else (1, 2)
-    known_share = worst_case(0.95, noise, adds=attack[0], removes=sum(attack[1:]))
-    assert bound.worst_case(0.95, (*attack, 0)) == pytest.approx(known_share, abs=1e-12)
-
-
 @pytest.mark.parametrize("noise", [noise for noise, _ in FEATURES if isinstance(noise, BitNoise)], ids=str)
 def test_bits_alone_are_slots(noise: BitNoise) -> None:
     bound = joint_bound(EdgeNoise(keep=0.7), noise)
@@ -153,13 +134,6 @@ def test_bits_alone_are_slots(noise: BitNoise) -> None:
         for rival in (None, (1 - share) / 3):
             known = bounded_radius(share, noise.law, rival, max_adds=8, max_removes=32)
             assert bound.feature_radius(share, room, rival) == known
-
-
-def test_two_categories_are_a_symmetric_bit() -> None:
-    labels, bits = (joint_bound(EdgeNoise(keep=0.7), noise) for noise in (LabelNoise(keep=0.8), BitNoise(keep=0.8)))
-    for share in (0.7, 0.9, 0.99, 0.9999):
-        assert np.array_equal(labels.grid(share, (20, 20)), bits.grid(share, (20, 20)))
-        assert labels.feature_radius(share, (20, 20)) == radius(share, EdgeNoise(keep=0.8))
 
 
 def test_without_label_noise_nothing_is_said_of_labels() -> None:
@@ -216,14 +190,6 @@ def test_grids_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for size, pair in zip((16, 8, 4), noises, strict=True):
         bound = JointBound(*pair, 2)
         assert bound.grid(1 - 1e-9, (70,) * len(bound.axes)).shape == (size,) * len(bound.axes)
-
-
-def test_thresholds_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = JointBound(EdgeNoise(keep=0.7), LabelNoise(keep=0.7), 7)
-    expected = bound.grid(0.999, (30, 30))
-    monkeypatch.setattr(joint, "_Curve", None)
-    assert np.array_equal(bound.grid(0.999, (30, 30)), expected)
-    assert bound.grid(0.99, (30, 30)).size
 
 
 # ---- readings ----------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Votes: stored and read back whole, or refused; and certificates from them by every method."""
 
-import dataclasses
 import io
 import json
 from collections.abc import Callable
@@ -40,16 +39,6 @@ def saved(tmp_path: Path) -> Path:
 
 
 # ---- the object --------------------------------------------------------------------------------------------
-
-
-def test_frozen() -> None:
-    votes = cast()
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        votes.seed = 4  # type: ignore[misc]
-    with pytest.raises(ValueError, match="read-only"):
-        votes.labels[0] = 1
-    with pytest.raises(TypeError):
-        hash(votes)
 
 
 @pytest.mark.parametrize(
@@ -216,15 +205,6 @@ def test_votes_and_their_counts_give_the_same_certificate(method: str) -> None:
     assert certificate.to_dict() | {"seed": None} == by_graph.to_dict()
     assert certificate.label == 1
     assert certificate.radius >= 1
-
-
-def test_a_prefix_of_the_votes() -> None:
-    votes = cast_labels([1] * 500 + [0] * 600)
-    first = certify_votes(votes, method="votes", samples=500)
-    assert (first.label, first.samples, first.counts) == (1, 500, (0, 500, 0))
-    assert certify_votes(votes, method="votes").abstains
-    with pytest.raises(InputError, match="at most the 1100"):
-        certify_votes(votes, samples=1101)
 
 
 @pytest.mark.parametrize("counts", [[900, 100], [900, 60, 40], [20, 960, 10, 10, 0, 0, 0, 0]])

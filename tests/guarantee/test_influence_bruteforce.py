@@ -11,7 +11,7 @@ from scipy import stats
 
 from flipproof import EdgeNoise, certify_votes
 from flipproof.certificates.influence.climb import _lead_tests
-from flipproof.certificates.influence.lead_test import Attack, Cells, SignTest, log_excess
+from flipproof.certificates.influence.lead_test import Attack, Cells, Kind, SignTest, log_excess
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.certificates.vote_share import slack, worst_case
 from support.cube import KINDS, Cube, all_states, classifier, statistic
@@ -90,9 +90,11 @@ def confirmed(
     top = int(np.argmax(cube.shares))
     attack = Attack.of(cube.noise, cube.clean, adds=adds, removes=len(places) - adds)
     room = slack(cube.noise, adds, len(places) - adds)
-    tests = _lead_tests(attack, room, order, samples=SAMPLES, level=LEVEL) if attack.size else []
     rivals = [label for label in range(cube.num_classes) if label != top]
     passed = dict.fromkeys(rivals, False)
+    if not attack.size:
+        return passed
+    tests = _lead_tests(attack, room, order, samples=SAMPLES, level=LEVEL)
     for test, rival in itertools.product(tests, rivals):
         tally["tests"] += 1
         if isinstance(test, SignTest):  # what its level rests on has a test of its own
@@ -102,7 +104,7 @@ def confirmed(
             tally["sign tests"] += 1
             continue
         tally["tests of degree four"] += (4,) in test.top or (2, 2) in test.top or (1, 3) in test.top
-        mean, exact, cells = statistic(cube, places, attack, (test.top, test.rival), top, rival)
+        mean, exact, _ = statistic(cube, places, attack, (test.top, test.rival), top, rival)
         passes = SAMPLES * mean > test.threshold
         passed[rival] |= passes
         if shares[top] <= shares[rival]:
@@ -110,26 +112,36 @@ def confirmed(
             bound = (test.threshold + np.log(LEVEL / len(tests))) / SAMPLES
             assert exact <= bound, (exact, bound, cube, places, rival)
             assert not passes
-            tally["bounds"] += 1
-            parts = [np.array([part[kind] for kind in cells.kinds]) for part in (test.top, test.rival)]
-            for balance in (0.0, 1e-3, 0.03):
-                assert exact <= log_excess(cells, *parts, balance)
-                tally["bounds"] += 1
+            check_excess(cube, places, attack, (test.top, test.rival), (top, rival), tally)
+    kinds = Cells.of(attack.groups, attack.overlap, min(order, attack.size)).kinds
+    for rival in (rival for rival in rivals if shares[top] <= shares[rival]):  # anything goes, however poor
+        rng = np.random.default_rng(tally["bounds"])
+        parts = rng.normal(size=(2, len(kinds))) * 10 ** rng.uniform(-3, 0.5)
+        poor, other = (dict(zip(kinds, part, strict=True)) for part in parts.tolist())
+        check_excess(cube, places, attack, (poor, other), (top, rival), tally)
     return passed
+
+
+def check_excess(
+    cube: Cube,
+    places: list[int],
+    attack: Attack,
+    weights: tuple[dict[Kind, float], dict[Kind, float]],
+    labels: tuple[int, int],
+    tally: Counter[str],
+) -> None:
+    """Where the lead is lost, no statistic's exponential has a larger mean than its bound, whatever the balance."""
+    _, exact, cells = statistic(cube, places, attack, weights, *labels)
+    parts = [np.array([part[kind] for kind in cells.kinds]) for part in weights]
+    for balance in (0.0, 1e-3, 0.03, 0.1, 1.0):
+        assert exact <= log_excess(cells, *parts, balance)
+        tally["bounds"] += 1
 
 
 def parted_votes(cube: Cube, slot: int, top: int, rival: int) -> np.ndarray:
     """Exact shares of the votes for either class, ``[2, 2]``: where the slot is not flipped, and where it is."""
     together, flipped = (np.array([cube.influences(label)[k] for label in (top, rival)]) for k in (0, 1))
     return np.maximum(0, [together - flipped[:, slot], flipped[:, slot]])  # a share of 0 rounds either way
-
-
-def test_cells_have_the_laws_of_the_flips() -> None:
-    attack = Attack.of(EdgeNoise(add=0.1, remove=0.3), np.array([True, False, False, True]), adds=1, removes=2)
-    cells = Cells.of(attack.groups, attack.overlap, 2)
-    assert cells.x.sum() == pytest.approx(1)
-    assert cells.y.sum() == pytest.approx(1)
-    assert cells.kinds == ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1))
 
 
 @pytest.mark.parametrize(

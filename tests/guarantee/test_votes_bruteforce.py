@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from flipproof import EdgeNoise, Graph, certified_grid, certify_counts, worst_case
+from flipproof import EdgeNoise, certified_grid, certify_counts, worst_case
 from flipproof.certificates import paper
 from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.vote_share import bounded_radius
 from support import exact
+from support.cube import all_states, attacks_between, laws
 
 NOISES = {
     "keep .6": EdgeNoise(keep=0.6),
@@ -31,32 +31,6 @@ NOISES = {
 ROUNDING = 1e-13
 
 
-# ---- all graphs --------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=8)
-def states(slots: int) -> np.ndarray:
-    """Bits of all graphs, ``[2**N, N]``."""
-    return (np.arange(2**slots)[:, None] >> np.arange(slots)) & 1
-
-
-@lru_cache(maxsize=8)
-def attacks(slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Additions and removals that lead from each graph to each other, ``[2**N, 2**N]`` both."""
-    bits = states(slots)
-    return (1 - bits) @ bits.T, bits @ (1 - bits).T
-
-
-@lru_cache(maxsize=8)
-def law(slots: int, noise: EdgeNoise) -> np.ndarray:
-    """``law[x, z]``: probability that the noisy version of ``x`` is ``z``; slot by slot."""
-    slot = np.array([[1 - noise.p_add, noise.p_add], [noise.p_remove, 1 - noise.p_remove]])
-    matrix = np.ones((1, 1))
-    for _ in range(slots):
-        matrix = np.kron(slot, matrix)  # the newest slot is the highest bit
-    return matrix
-
-
 # ---- base classifiers: the probability of every class on every graph, ``[2**N, C]``, from N and a generator -------
 
 
@@ -65,13 +39,13 @@ def hard(labels: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def edges(slots: int) -> np.ndarray:
-    return states(slots).sum(axis=1)
+    return all_states(slots).sum(axis=1)
 
 
 def junta(slots: int, rng: np.random.Generator) -> np.ndarray:
     """Looks at a few slots only: the votes bound's nightmare."""
     chosen = rng.permutation(slots)[: min(slots, int(rng.integers(1, 4)))]
-    return hard(states(slots)[:, chosen].sum(axis=1), len(chosen) + 1)
+    return hard(all_states(slots)[:, chosen].sum(axis=1), len(chosen) + 1)
 
 
 CLASSIFIERS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
@@ -92,7 +66,7 @@ CLASSIFIERS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
 
 def every_attack(slots: int) -> Iterator[tuple[int, int, np.ndarray]]:
     """Each kind of attack, with the pairs of graphs it leads from and to."""
-    adds, removes = attacks(slots)
+    adds, removes = attacks_between(slots)
     for a in range(slots + 1):
         for d in range(slots + 1 - a):
             if a + d:
@@ -101,7 +75,7 @@ def every_attack(slots: int) -> Iterator[tuple[int, int, np.ndarray]]:
 
 def check_bounds(table: np.ndarray, slots: int, noise: EdgeNoise) -> int:
     """Lower bounds on all classes' shares, and upper bounds, after all attacks; how many were compared."""
-    shares = np.clip(law(slots, noise) @ table, 0, 1)
+    shares = np.clip(laws(slots, noise) @ table, 0, 1)
     compared = 0
     for a, d, pairs in every_attack(slots):
         lower = np.asarray(worst_case(np.maximum(0, shares - ROUNDING), noise, a, d))
@@ -115,15 +89,15 @@ def check_bounds(table: np.ndarray, slots: int, noise: EdgeNoise) -> int:
 
 def check_radii(table: np.ndarray, slots: int, noise: EdgeNoise) -> np.ndarray:
     """No attack within a certified radius or grid cell changes the answer; returns the radii."""
-    shares = np.clip(law(slots, noise) @ table, 0, 1)
-    adds, removes = attacks(slots)
+    shares = np.clip(laws(slots, noise) @ table, 0, 1)
+    adds, removes = attacks_between(slots)
     order = np.argsort(-shares, axis=1, kind="stable")
     rows = np.arange(len(shares))
     top, rival = order[:, 0], order[:, 1]
     largest = np.zeros(len(shares), dtype=np.int64)
     for p_upper in (None, np.minimum(1, shares[rows, rival] + ROUNDING)):
         for graph, (share, label) in enumerate(zip(shares[rows, top] - ROUNDING, top, strict=True)):
-            edges = int(states(slots)[graph].sum())
+            edges = int(all_states(slots)[graph].sum())
             beaten = None if p_upper is None else p_upper[graph]
             limits = {"max_adds": slots - edges, "max_removes": edges, "max_radius": slots}
             withstood = int(bounded_radius(share, noise, beaten, **limits))
@@ -186,7 +160,7 @@ def neyman_pearson(
     Sorted with ``first="x"`` this is the classifier that loses most by the attack, with ``"y"`` the one that
     gains most. Built from the laws of the whole graph alone, without regions.
     """
-    x, y = law(slots, noise)[clean], law(slots, noise)[attacked]
+    x, y = laws(slots, noise)[clean], laws(slots, noise)[attacked]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(x + y > 0, y / (x + y), 0.5)  # between 0 (only X) and 1 (only Y)
     accepted = np.zeros(len(x))
@@ -203,18 +177,18 @@ def neyman_pearson(
 def tightness(slots: int, noise: EdgeNoise, kinds: list[tuple[int, int]], shares: list[float]) -> int:
     """The adversary's share after the attack is the bound, from both sides; how many were compared."""
     rng, compared = np.random.default_rng(slots), 0
-    adds, removes = attacks(slots)
+    adds, removes = attacks_between(slots)
     for a, d in kinds:
         pairs = np.argwhere((adds == a) & (removes == d))
         for clean, attacked in pairs[rng.permutation(len(pairs))[:2]]:
             for share in shares:
                 table = neyman_pearson(clean, attacked, share, slots, noise)
-                assert law(slots, noise)[clean] @ table == pytest.approx(share, abs=1e-12)
-                after = law(slots, noise)[attacked] @ table
+                assert laws(slots, noise)[clean] @ table == pytest.approx(share, abs=1e-12)
+                after = laws(slots, noise)[attacked] @ table
                 assert worst_case(share, noise, a, d) == pytest.approx(after, abs=1e-9)
                 gaining = neyman_pearson(clean, attacked, share, slots, noise, first="y")
                 upper = 1 - worst_case(1 - share, noise, a, d)  # type: ignore[operator]
-                assert upper == pytest.approx(law(slots, noise)[attacked] @ gaining, abs=1e-9)
+                assert upper == pytest.approx(laws(slots, noise)[attacked] @ gaining, abs=1e-9)
                 compared += 2
     return compared
 
@@ -267,7 +241,6 @@ RUNS = 20_000
 ALPHA = 0.05
 UNBOUNDED = 1000
 
-GRAPH = Graph(8, [(0, 1), (1, 2)])
 SYMMETRIC, UNEQUAL = EdgeNoise(keep=0.8), EdgeNoise(add=0.1, remove=0.4)
 
 

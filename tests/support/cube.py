@@ -24,6 +24,20 @@ def all_states(slots: int) -> NDArray[np.bool_]:
     return (np.arange(2**slots)[:, None] >> np.arange(slots) & 1).astype(np.bool_)
 
 
+@lru_cache(maxsize=16)
+def attacks_between(slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Additions and removals that lead from each graph to each other, ``[2**N, 2**N]`` both."""
+    states = all_states(slots).astype(np.int64)
+    return (1 - states) @ states.T, states @ (1 - states).T
+
+
+@lru_cache(maxsize=16)
+def laws(slots: int, noise: EdgeNoise) -> NDArray[np.float64]:
+    """``[x, z]``: the probability that the noisy version of ``x`` is ``z``."""
+    states = all_states(slots)
+    return Cube(noise, states[0], np.zeros(len(states), dtype=np.int64), 2).law(states)
+
+
 @dataclass(frozen=True)
 class Cube:
     """A clean graph's slots, the noise, and a label for every state."""

@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 
 import flipproof as fp
 from flipproof.certificates.group_votes import GroupVotes
-from flipproof.graphs import pairs_of_slots
 from flipproof.noise.groups import EdgeGroups
-
-
-def graph_of(states: list[int], size: int) -> fp.Graph:
-    """A graph from the state of each node pair: empty, edge, frozen empty, frozen edge."""
-    pairs, state = pairs_of_slots(np.arange(len(states)), size), np.array(states)
-    return fp.Graph(size, pairs[state % 2 == 1], frozen=pairs[state >= 2])
+from support.tables import graph_of
 
 
 @st.composite
@@ -86,50 +80,6 @@ def test_never_below_the_formula_of_the_counts(votes: GroupVotes) -> None:
     assert certificate.counts == tuple(counts.tolist())
     assert certificate.p_lower == counts[label] / len(votes)
     assert certificate.noise is None
-
-
-def certified(labels: list[int], classes: int = 2, size: int = 30) -> fp.Certificate:
-    """Votes on the sub-graphs of a graph so large that every group holds empty pairs and edges."""
-    graph = fp.Graph(size, [(u, v) for u in range(size) for v in range(u) if (u + v) % 2])
-    groups = EdgeGroups(len(labels))
-    assert groups.addable(graph).all()
-    assert groups.removable(graph).all()
-    return fp.certify_group_votes(GroupVotes(np.array(labels, dtype=np.uint8), graph, groups, classes))
-
-
-@pytest.mark.parametrize(
-    ("labels", "classes", "label", "radius"),
-    [
-        ([0, 0, 0], 2, 0, 1),
-        ([1, 1, 1], 2, 1, 1),
-        ([0, 0], 2, 0, 1),  # one flip makes a tie, which the smaller label wins
-        ([1, 1], 2, 1, 0),
-        ([0, 1], 2, 0, 0),  # a tie
-        ([1, 0], 2, 0, 0),
-        ([2, 1], 4, 1, 0),
-        ([1] * 10, 3, 1, 4),  # against class 0, which a tie favours; against class 2 it would be 5
-        ([0] * 10, 3, 0, 5),
-        ([0] * 7 + [1] * 3, 2, 0, 2),
-        ([1] * 7 + [0] * 3, 2, 1, 1),
-        ([1] * 7 + [2] * 3, 3, 1, 2),
-    ],
-)
-def test_radii_by_hand(labels: list[int], classes: int, label: int, radius: int) -> None:
-    certificate = certified(labels, classes)
-    assert (certificate.label, certificate.radius) == (label, radius)
-    adds, removes = np.indices(certificate.grid.shape)
-    assert np.array_equal(certificate.grid, adds + removes <= radius)
-
-
-def test_a_group_without_an_edge_keeps_its_vote_against_removals() -> None:
-    graph, groups = fp.Graph(30, [(0, 1), (2, 4)]), EdgeGroups(9)
-    assert groups.removable(graph).sum() == 2
-    certificate = fp.certify_group_votes(GroupVotes(np.zeros(9, dtype=np.uint8), graph, groups, 2))
-    assert (certificate.radius, certificate.adds_radius, certificate.removes_radius) == (4, 4, 4)
-    votes = np.where(groups.removable(graph), 1, 0).astype(np.uint8)
-    votes[np.flatnonzero(~groups.removable(graph))[:2]] = 1
-    certificate = fp.certify_group_votes(GroupVotes(votes, graph, groups, 2))
-    assert (certificate.label, certificate.radius, certificate.removes_radius) == (0, 0, 2)
 
 
 def test_nothing_to_flip_is_radius_zero() -> None:

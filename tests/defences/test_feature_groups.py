@@ -138,9 +138,3 @@ def test_training_shows_one_feature_group_and_validation_all(renumber: bool) -> 
     edges = adjacency.view(3, 2, 2, 4, 4).numpy()
     for number, graph in enumerate(groups.sub_graphs(PATH)):
         assert (edges[:, number] == graph.adjacency()).all()
-
-
-def test_training_on_feature_groups_is_recorded() -> None:
-    graphs = [PATH.replaced(label=label) for label in (0, 1, 0, 1)]
-    result = fp.train_voting(fp.models.GIN(in_features=3, num_classes=2), graphs, groups=2, feature_groups=3, epochs=1)
-    assert result.settings["feature_groups"] == 3

@@ -12,15 +12,9 @@ from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import cheapest_purchase, priced_grid
 from flipproof.defences.pricing import PriceSearch, combinations
 from flipproof.graphs import pairs_of_slots
-from support.tables import Table, truth_of
+from support.tables import Table, graph_of, truth_of
 
 FULL = 64
-
-
-def graph_of(states: list[int], size: int) -> fp.Graph:
-    """A graph from the state of each node pair: empty, edge, frozen empty, frozen edge."""
-    pairs, state = pairs_of_slots(np.arange(len(states)), size), np.array(states)
-    return fp.Graph(size, pairs[state % 2 == 1], frozen=pairs[state >= 2])
 
 
 Case = tuple[fp.VotingClassifier, Table, fp.Graph]
@@ -44,14 +38,23 @@ def cases(draw: st.DrawFn, most: int = 4) -> Case:
 
 
 def check(case: Case) -> None:
-    """Against the brute truth; stored evidence comes back as it was."""
+    """Against the brute truth; stored evidence comes back as it was, and can be read at less depth."""
     voting, model, graph = case
-    truth = truth_of(voting, model, graph)
+    truth, plain = truth_of(voting, model, graph), voting.vote(graph)
+    counted, bought, earlier = fp.certify_group_votes(plain), cheapest_purchase(plain), dict[int, fp.Certificate]()
+    # the knapsack with one flip for every vote is the certificate of the counts
+    assert counted.radius == (graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots))
+    assert np.array_equal(priced_grid(plain), counted.grid)
     before = -1
     for depth in (0, 1, 2, FULL):
         votes = voting.price(graph, depth=depth)
         certificate = fp.certify_group_votes(votes)
         assert certificate == voting.certify(graph, depth=depth)
+        assert fp.certify_group_votes(votes, depth=0) == counted
+        radii = [fp.certify_group_votes(votes, depth=less).radius for less in earlier]
+        assert all(radius <= earlier[less].radius for less, radius in zip(earlier, radii, strict=True))
+        assert radii == sorted(radii)
+        earlier[depth] = certificate
         back = GroupVotes.from_bytes(votes.to_bytes())
         assert (back, back.calls, back.depth) == (votes, votes.calls, votes.depth)
         assert back.made_again()
@@ -100,33 +103,6 @@ def test_no_budget_makes_a_false_certificate(case: Case, calls: int) -> None:
     assert fp.certify_group_votes(votes).radius >= fp.certify_group_votes(votes, depth=0).radius
 
 
-@settings(max_examples=100, deadline=None)
-@given(cases(5))
-def test_depth_0_is_the_count_of_votes(case: Case) -> None:
-    """The knapsack with one flip for every vote is the old certificate, radius and grid; so is the reading at depth 0."""
-    voting, _, graph = case
-    plain = voting.vote(graph)
-    assert plain.prices is None
-    old, bought = fp.certify_group_votes(plain), cheapest_purchase(plain)
-    assert old.radius == (graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots))
-    assert np.array_equal(priced_grid(plain), old.grid)
-    deep = voting.price(graph, depth=2)
-    assert fp.certify_group_votes(deep, depth=0) == old == voting.certify(graph, depth=0)
-    assert fp.certify_group_votes(deep).votes_radius == old.votes_radius
-
-
-@settings(max_examples=60, deadline=None)
-@given(cases(5))
-def test_a_reading_at_less_depth_is_no_larger(case: Case) -> None:
-    voting, _, graph = case
-    deep = voting.price(graph, depth=3)
-    radii = [fp.certify_group_votes(deep, depth=depth).radius for depth in (0, 1, 2, 3)]
-    assert radii == sorted(radii)
-    assert radii[3] == fp.certify_group_votes(deep).radius
-    for depth in (1, 2):
-        assert radii[depth] <= voting.certify(graph, depth=depth).radius
-
-
 def test_altered_flips_do_not_pass_as_made_again() -> None:
     voting = fp.VotingClassifier(Table(2, 1), 1, num_classes=2)
     votes = voting.price(fp.Graph(5, [(0, 1), (1, 2)]), depth=2)
@@ -152,18 +128,6 @@ def test_evidence_without_prices_does_not_answer_a_deeper_question() -> None:
 def test_bad_questions_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(fp.InputError, match=next(iter(arguments))):
         PriceSearch(**arguments)
-
-
-@pytest.mark.parametrize(("items", "chosen"), [(1, 1), (7, 1), (7, 2), (9, 4), (6, 6)])
-def test_combinations_are_all_sets_once(items: int, chosen: int) -> None:
-    import itertools
-    from math import comb
-
-    total = comb(items, chosen)
-    parts = [combinations(items, chosen, start, min(start + 4, total)) for start in range(0, total, 4)]
-    sets = [tuple(row) for row in np.concatenate(parts).tolist()]
-    assert sorted(sets) == list(itertools.combinations(range(items), chosen))
-    assert sets == sorted(sets, key=lambda row: row[::-1])
 
 
 class Counted:
@@ -254,12 +218,6 @@ GRAPHS = {
 
 def stubborn(groups: int) -> fp.VotingClassifier:
     return fp.VotingClassifier(Table(2, 7, 1, 0.9995), groups, num_classes=2)
-
-
-def test_the_same_on_one_and_two_workers() -> None:
-    for voting in (stubborn(1), stubborn(4)):
-        graphs = list(GRAPHS.values())
-        assert voting.certify_all(graphs, depth=2) == voting.certify_all(graphs, depth=2, workers=2)
 
 
 @pytest.mark.parametrize("groups", [1, 3])

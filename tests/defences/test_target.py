@@ -53,13 +53,6 @@ def test_common_noise_differs_only_in_attacked_slots(noise) -> None:
         assert (target.if_edge == ~target.if_empty).all()
 
 
-def test_margin_differences_are_less_noisy_than_margins() -> None:
-    cube = cube_of("random", fp.EdgeNoise(keep=0.8), 1)
-    sets = np.array([[0, 1, 2], [0, 1, 5]])
-    margins = np.array([smoothed_target(cube, 200, seed).evaluate(sets).margins for seed in range(60)])
-    assert np.diff(margins, axis=1).std() < 0.9 * np.sqrt(2) * margins.std(axis=0).mean()
-
-
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 def test_confirmed_successes_are_real(noise) -> None:
     confirmed = 0

@@ -57,23 +57,6 @@ def test_many_sub_graphs_are_cut_into_batches() -> None:
     assert 8 < largest <= 256
 
 
-def test_frozen_edges_are_in_every_sub_graph() -> None:
-    graph = SIX.replaced(frozen=[(0, 1), (1, 2), (1, 3)])
-    voting = fp.VotingClassifier(lambda graphs: [g.num_edges >= 2 for g in graphs], 5, num_classes=2)
-    certificate = voting.certify(graph)
-    assert certificate.counts == (0, 5)
-    assert certificate.num_slots == 12
-
-
-def test_many_graphs_in_any_form_and_in_order() -> None:
-    voting = fp.VotingClassifier(lambda graphs: [min(g.num_edges, 1) for g in graphs], 3, num_classes=2)
-    forms = [SIX, SIX.to_networkx(), SIX.to_pyg(), SIX.adjacency(), torch.from_numpy(SIX.adjacency()), fp.Graph(4, [])]
-    certificates = voting.certify_all(forms)
-    assert certificates[:5] == [voting.certify(form) for form in forms[:5]] == [certificates[0]] * 5
-    assert certificates[5].label == 0
-    assert voting.certify_all([]) == []
-
-
 def test_what_would_make_certificates_false_is_refused() -> None:
     degrees = [SIX.replaced(node_features=SIX.degrees[:, None].astype(float)), SIX]
     model = GCN(in_features=1, num_classes=2, seed=0).eval()
@@ -123,14 +106,3 @@ def test_training_on_sub_graphs_helps_the_vote() -> None:
         voting = fp.VotingClassifier(model, 3, features="degree")
         right[groups] = np.mean([voting.predict(graph) == graph.label for graph in test])
     assert right[3] > right[None] + 0.1
-
-
-def test_validation_sees_every_sub_graph_once() -> None:
-    """The reported loss and accuracy are those over all sub-graphs, computed here graph by graph."""
-    parts = fp.datasets.split(fp.datasets.topologies(48, seed=1), train=24, seed=0)
-    model = GCN(in_features=1, num_classes=8, seed=0)
-    frozen = [graph.replaced(frozen=graph.edges[:2]) for graph in parts.test]
-    result = fp.train_voting(model, parts.train, groups=4, epochs=1, validation=frozen, seed=0)
-    votes = [fp.VotingClassifier(model, 4, features="degree").vote(graph) for graph in frozen]
-    shares = [np.mean(cast.labels == graph.label) for cast, graph in zip(votes, frozen, strict=True)]
-    assert result.final.validation_accuracy == pytest.approx(np.mean(shares))

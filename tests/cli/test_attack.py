@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 import flipproof as fp
 from support.attacked import trained
 from support.command_line import Shell
@@ -51,21 +49,3 @@ def test_a_model_without_a_defence_is_attacked_as_it_is(shell: Shell) -> None:
     save_models()
     plain = ["attack", "--model", "clean", "--graphs", 1, "--budget", 1, "--json", "--no-removes", "--out", "d"]
     assert set(json.loads(shell.done(*plain).out)["accuracy_under_attack"]) == {"base"}
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (["--attacks", "nonsense"], "attacks must be among"),
-        (["--samples", 0], "samples must be an integer of at least 1"),
-        (["--confirm-samples", 0], "confirm_samples must be an integer of at least 1"),
-        (["--alpha", 2], "alpha must lie in"),
-        (["--seed", -1], "seed must be an integer from 0"),
-    ],
-)
-def test_wrong_options_are_refused(shell: Shell, option: list[object], message: str) -> None:
-    save_models()
-    done = shell("attack", "--model", "clean", "--graphs", 1, "--out", "x", *option)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert message in done.err
-    assert not Path("x").exists()

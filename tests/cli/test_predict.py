@@ -118,25 +118,6 @@ def test_features_get_the_columns_of_the_model(shell: Shell) -> None:
     assert missing in shell("certify", "--model", "model", "--data", "atoms", "--data-seed", 1, "--out", "run").err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ([*OWN, "gone.json"], "gone.json is missing"),
-        ([*OWN, "gone"], "gone is missing"),
-        ([*OWN, "own.py"], "own.py is of no known kind"),
-        ([*OWN, "-", "graphs"], "- stands for standard input and is given alone"),
-        ([*OWN, "-", "--simultaneous"], "--simultaneous needs to know the number of graphs in advance"),
-        (["predict", "--model", "own:make", "--keep", 0.9, "graphs"], "does not say how many classes it has (give --classes)"),
-        (["predict", "--model", "own:make", "--classes", 2, "graphs"], "one must be given (--keep 0.9"),
-    ],
-)  # fmt: skip
-def test_what_it_refuses(arguments: list[Any], sentence: str, shell: Shell) -> None:
-    outcome = shell(*arguments)
-    assert outcome.code == 2
-    assert sentence in outcome.err
-    assert outcome.err.count("\n") == 1
-
-
 SMOOTH = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(add=0.1, remove=0.2), num_classes=2)
 
 

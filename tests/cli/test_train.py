@@ -88,37 +88,6 @@ def test_ctrl_c_and_the_same_command_again(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "m.part").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--model", "resnet"], "--model must be one of gcn, gin, graphsage, gat, local, node-gcn, edge-blind"),
-        (["--corrected"], "--corrected is for gin under noise; got --model gin and no noise"),
-        (["--objective", "votes"], "objective must be one of samples, majority, attacked, attacked-votes; got 'votes'"),
-        (["--objective", "majority", "--keep", 0.9], "the majority objective needs several noisy copies; got copies=1"),
-        (["--model", "edge-blind", "--hidden", 8], "--hidden and --objective belong to networks"),
-        (["--defence", "magic"], "got 'magic' (smoothing is the usual one)"),
-        (
-            ["--keep", 0.9, "--groups", 3],
-            "--groups belongs to voting, and the defence here is smoothing (leave it out)",
-        ),
-        (["--model", "gat", "--hidden", 30], "hidden must be a multiple of the 4 heads of gat; got 30"),
-    ],
-)
-def test_models_that_do_not_exist_are_refused(
-    arguments: list[object], words: str, tmp_path: Path, command: Command
-) -> None:
-    done = command("train", "--data", "topologies:24", *arguments, "--out", tmp_path / "m")
-    assert (done.code, done.err.count("\n"), list(tmp_path.iterdir())) == (2, 1, [])
-    assert words in done.err
-
-
-@pytest.mark.parametrize("network", ["graphsage", "gat"])
-def test_every_network_by_name(network: str, tmp_path: Path, command: Command) -> None:
-    data = ["--data", "topologies:24", "--keep", 0.9, "--model", network]
-    assert train(command, *data, "--out", tmp_path / "m")["network"] == network
-    assert models.load(tmp_path / "m").config["name"] == network
-
-
 def test_tables_without_json_and_nothing_when_quiet(tmp_path: Path, command: Command) -> None:
     arguments = ["train", "--data", "topologies:24", "--epochs", 1, "--out", tmp_path / "m"]
     shown = command(*arguments)

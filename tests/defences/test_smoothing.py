@@ -1,11 +1,9 @@
 """SmoothedClassifier: certificates are re-readings of votes, votes are a function of seed, graph and index alone."""
 
 import json
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,15 +15,9 @@ from torch_geometric import transforms
 
 import flipproof as fp
 from flipproof import certify_votes
-from flipproof.classifiers.classifier import BlackBoxClassifier
 from flipproof.datasets import Dataset
-from flipproof.defences.baselines import NoDefence
-from flipproof.defences.defence import _TRIED_FIRST, DefendedClassifier
-from flipproof.engines import Processes, ThisProcess
-from flipproof.errors import InputError
+from flipproof.engines import ThisProcess
 from flipproof.models import GCN, GIN
-from flipproof.noise import BLOCK
-from flipproof.runs.run_folder import Store
 from flipproof.studies.search_space import space
 from support.learnable import Blind
 
@@ -84,15 +76,6 @@ def test_a_certificate_is_read_off_the_votes(smooth: fp.SmoothedClassifier, meth
     assert again.noise == NOISE
 
 
-@pytest.mark.parametrize("method", ["votes", "paper", "influence"])
-@pytest.mark.parametrize("samples", [1, 500, BLOCK, BLOCK + 1])
-def test_a_prefix_of_the_votes_is_what_fewer_samples_would_have_been(method: str, samples: int) -> None:
-    votes = fast().sample(wheel(), samples=2 * BLOCK + 10, seed=4)
-    prefix = certify_votes(votes, samples=samples, method=method)
-    assert prefix == fast().certify(wheel(), samples=samples, seed=4, method=method)
-    assert prefix.samples == sum(prefix.counts) == samples
-
-
 def test_a_smaller_alpha_never_gives_a_larger_radius() -> None:
     votes = fast().sample(wheel(), samples=3000, seed=0)
     for method in ("votes", "paper"):
@@ -111,17 +94,6 @@ def test_without_a_seed_a_fresh_one_is_drawn_and_recorded(smooth: fp.SmoothedCla
     assert smooth.sample(wheel(), samples=200, seed=1).labels.tolist() != votes.labels.tolist()
     many = smooth.certify_all([wheel(), wheel(4)], samples=100)
     assert many[0].seed == many[1].seed != first.seed
-
-
-def test_predict(smooth: fp.SmoothedClassifier) -> None:
-    assert repr(smooth) == (
-        "SmoothedClassifier(function, Smoothing(noise=EdgeNoise(keep=0.85), feature_noise=None), num_classes=3)"
-    )
-    assert smooth.predict(wheel(6), samples=500, seed=0) == 2
-    assert smooth.predict(fp.Graph(5, []), samples=500, seed=0) == 0
-    close = fp.SmoothedClassifier(lambda gs: [g.num_edges % 2 for g in gs], NOISE, num_classes=2)
-    assert close.predict(wheel(6), samples=500, seed=0) is None
-    assert close.certify(wheel(6), samples=500, seed=0).abstains
 
 
 def test_predict_names_a_wrong_class_with_probability_alpha_at_most() -> None:
@@ -153,28 +125,6 @@ def test_a_single_node_no_edges_and_no_noise(smooth: fp.SmoothedClassifier, meth
     still = fp.SmoothedClassifier(few_or_many, fp.EdgeNoise(add=0, remove=0), num_classes=3)
     certificate = still.certify(wheel(), samples=200, seed=0, method=method)
     assert (certificate.label, certificate.radius) == (2, 0)
-
-
-def test_frozen_pairs_are_never_seen_flipped() -> None:
-    frozen = {(0, 1), (0, 4), (2, 4), (3, 5)}
-    graph = fp.Graph(6, [(0, 1), (1, 2), (2, 4), (4, 5)], frozen=frozen)
-    seen: dict[tuple[int, int], set[bool]] = {}
-
-    def watch(noisy: list[fp.Graph]) -> list[int]:
-        for graph in noisy:
-            for u in range(6):
-                for v in range(u + 1, 6):
-                    seen.setdefault((u, v), set()).add(bool(graph.adjacency()[u, v]))
-        return [0] * len(noisy)
-
-    certificate = fp.SmoothedClassifier(watch, fp.EdgeNoise(keep=0.6), num_classes=2).certify(
-        graph, samples=200, seed=0
-    )
-    clean = graph.adjacency()
-    for (u, v), states in seen.items():
-        assert states == ({bool(clean[u, v])} if (u, v) in frozen else {True, False})
-    assert certificate.num_slots == 11
-    assert certificate.radius <= 11
 
 
 # ---- the same votes whatever the order, the batch or the process -------------------------------------------------------
@@ -216,18 +166,6 @@ def test_another_process_casts_the_same_votes() -> None:
     assert all(len(set(labels)) > 1 for labels, _ in here["cast"])
 
 
-def test_other_forms_of_the_classifier_and_a_file_give_the_same_votes(
-    smooth: fp.SmoothedClassifier, tmp_path: Any
-) -> None:
-    votes = smooth.sample(wheel(), samples=300, seed=2)
-    assert fast().sample(wheel(), samples=300, seed=2) == votes
-    votes.save(tmp_path / "votes.npz")
-    assert certify_votes(fp.Votes.load(tmp_path / "votes.npz")) == certify_votes(votes)
-    network = fp.SmoothedClassifier(GCN(1, 3, seed=0).eval(), NOISE, features="degree")
-    copy = pickle.loads(pickle.dumps(network))
-    assert copy.sample(wheel(), samples=100, seed=0) == network.sample(wheel(), samples=100, seed=0)
-
-
 def same_law(first: NDArray[Any], second: NDArray[Any], *, false_alarm: float) -> bool:
     """Test of fit: two sets of votes come from the same law (chi-squared, on classes with votes)."""
     table = np.stack([first, second])
@@ -245,14 +183,6 @@ def test_relabelling_the_nodes_leaves_the_distribution_of_votes() -> None:
         relabelled = smooth.sample(copy, samples=4096, seed=0)
         assert copy.edges.tolist() == wheel().edges.tolist() or relabelled.labels.tolist() != votes.labels.tolist()
         assert same_law(votes.counts, relabelled.counts, false_alarm=1e-6)
-
-
-def test_the_test_of_fit_notices_a_classifier_that_knows_the_nodes() -> None:
-    """The planted opposite: a classifier that looks at node 0, which is the hub in one copy and not in the other."""
-    smooth = fp.SmoothedClassifier(lambda gs: [min(2, int(g.degrees[0]) // 2) for g in gs], NOISE, num_classes=3)
-    copy = fp.Graph(6, np.roll(np.arange(6), 1)[wheel().edges])
-    counts = [smooth.sample(graph, samples=512, seed=0).counts for graph in (wheel(), copy)]
-    assert not same_law(*counts, false_alarm=1e-6)
 
 
 # ---- many graphs -------------------------------------------------------------------------------------------------------
@@ -432,15 +362,6 @@ def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling() -> 
     assert smooth.certify(other).label == certificate.label
 
 
-@pytest.mark.parametrize("features", [None, "own", "constant", "own+constant"])
-def test_edge_blind_models_take_features_that_do_not_depend_on_edges(features: Any) -> None:
-    width = {None: 2, "own": 2, "constant": 1}.get(features, 3)
-    certificates = fp.SmoothedClassifier(blind(width), NOISE, features=features).certify_all(
-        [labelled_nodes(seed=seed) for seed in range(3)]
-    )
-    assert [certificate.radius for certificate in certificates] == [15, 15, 15]
-
-
 @pytest.mark.parametrize("features", ["degree", "one-hot-degree", "own+degree", lambda graph: graph.node_features])
 def test_edge_blind_models_refuse_features_that_do(features: Any) -> None:
     with pytest.raises(
@@ -472,94 +393,3 @@ def test_noises_worth_trying_differ_and_know_what_is_out_of_reach() -> None:
     frozen = [(node, node + 1) for node in range(8)]
     star = fp.Graph(9, frozen, frozen=[(u, v) for v in range(9) for u in range(v) if (u, v) != (0, 8)], label=0)
     assert "add 0 remove 0.4" in titles(star)  # the only pair within reach holds no edge
-
-
-GRAPHS = [fp.Graph(5, [(0, 1 + place % 4), (1, 2 + place // 4)], label=0) for place in range(12)]
-ODD = fp.Graph(7, [(0, 1), (2, 3)], label=1)
-
-
-def parity(graphs: list[fp.Graph]) -> list[int]:
-    return [graph.num_edges % 2 for graph in graphs]
-
-
-class ChecksMore(NoDefence):
-    """A defence that adds something to the usual check."""
-
-    def check(self, classifier: Any, graphs: Any, request: Any = None) -> None:
-        super().check(classifier, graphs, request)
-
-
-def minds_company(graphs: list[fp.Graph]) -> list[int]:
-    """Honest about graphs of 5 nodes; about others the answer depends on how many there are."""
-    return [(graph.num_edges if graph.num_nodes == 5 else len(graphs)) % 2 for graph in graphs]
-
-
-DEFENCES = {
-    "smoothing": (
-        lambda model: fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.8), num_classes=2),
-        {"samples": 100, "seed": 0},
-    ),
-    "voting": (lambda model: fp.VotingClassifier(model, 3, num_classes=2), {"depth": 0}),
-    "a check of its own": (lambda model: DefendedClassifier(model, ChecksMore(), num_classes=2), {}),
-}
-
-
-@pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[fp.Graph]:
-    """The graphs on which a model of labels is tried."""
-    graphs: list[fp.Graph] = []
-    original = BlackBoxClassifier.probe
-
-    def noted(classifier: BlackBoxClassifier, graph: fp.Graph, *more: Any) -> Any:
-        graphs.append(graph)
-        return original(classifier, graph, *more)
-
-    monkeypatch.setattr(BlackBoxClassifier, "probe", noted)
-    return graphs
-
-
-@pytest.mark.parametrize("kind", DEFENCES)
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("place", [0, _TRIED_FIRST - 1, _TRIED_FIRST, 12])
-def test_a_model_is_refused_wherever_the_graph_stands(tmp_path: Path, kind: str, workers: int, place: int) -> None:
-    make, question = DEFENCES[kind]
-    graphs = [*GRAPHS[:place], ODD, *GRAPHS[place:]]
-    engine: Any = ThisProcess() if workers == 1 else Processes(workers)
-    with pytest.raises(InputError, match="the model must be a function of the noisy graph alone"):
-        make(minds_company).certify_all(graphs, engine=engine, **question)
-    with pytest.raises(InputError, match="the model must be a function of the noisy graph alone"):
-        fp.certify_run(make(minds_company), graphs, out=tmp_path / "run", engine=engine, **question)
-    assert not (tmp_path / "run" / "certificates.parquet").exists()
-    if place >= _TRIED_FIRST:
-        with Store(tmp_path / "run" / "evidence.sqlite", write=False) as store:
-            assert place not in store.finished()
-    else:
-        assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("kind", DEFENCES)
-def test_every_graph_is_tried_once(kind: str, tried: list[fp.Graph]) -> None:
-    make, question = DEFENCES[kind]
-    graphs = [*GRAPHS, *GRAPHS[:3], ODD]
-    defence = make(parity)
-    wanted = defence.certify_all(graphs, **question)
-    assert len(tried) == len({graph.topology for graph in tried}) == len(GRAPHS) + 1
-    assert defence.certify_all(graphs, engine=Processes(2), **question) == wanted
-
-
-def test_what_is_finished_is_not_tried_again(tmp_path: Path, tried: list[fp.Graph]) -> None:
-    make, question = DEFENCES["voting"]
-    fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **question)
-    tried.clear()
-    with Store(tmp_path / "run" / "evidence.sqlite", write=True) as store:
-        store.drop(10)
-    fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **question)
-    assert tried == [*GRAPHS[:_TRIED_FIRST], GRAPHS[10]]
-
-
-def test_a_model_that_sees_no_edge_is_tried_on_all_graphs_before_the_work(tried: list[fp.Graph]) -> None:
-    blind = fp.EdgeBlindClassifier(parity, num_classes=2)
-    blind.check(GRAPHS)
-    assert len(tried) == 1, "without edges all of them are the same graph"
-    blind.certify_all([*GRAPHS, ODD])
-    assert len(tried) == 3

@@ -146,7 +146,7 @@ def parted_votes(cube: Cube, slot: int, top: int, rival: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("count", "seed", "sizes", "most_flips", "bounds", "gain"),
-    [(24, 1, (3, 5), 3, 500, 1.0), pytest.param(400, 2, (6, 7, 8), 5, 75_000, 1.1, marks=pytest.mark.guarantee)],
+    [(24, 1, (3, 5), 4, 500, 1.0), pytest.param(400, 2, (6, 7, 8), 5, 75_000, 1.1, marks=pytest.mark.guarantee)],
 )
 def test_no_bound_is_above_the_truth(
     count: int, seed: int, sizes: tuple[int, ...], most_flips: int, bounds: int, gain: float

@@ -26,7 +26,6 @@ from flipproof.runs.certifying import Line, keep_line, read_evidence
 from flipproof.runs.run_folder import STORE_FILE, CertifySettings, Store, open_run, written_run
 from flipproof.runs.table import read_table, write_table
 from support.certified_runs import KEEP, attack, certify, make_small_runs
-from support.command_line import Command
 from support.runs import replace_evidence
 
 
@@ -311,27 +310,6 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[TableRun]) -> None:
     assert "no paired tests: the runs certify different graphs" in latex([runs[0], fewer])
     with pytest.raises(fp.InputError, match="at least two"):
         paired_csv(runs[:1])
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--format", "csv", "uneven"], "exports one run; got 2"),
-        (["--radii", "1"], "--radii is for --format long, latex, paired"),
-        (["--format", "long", "--radii", "0,x"], "--radii must be different whole numbers"),
-        (["--format", "long", "--radii", "0,999999999999"], "--radii must be different whole numbers from 0 to 100000"),
-        (["--format", "long", "--radii", "1,1"], "--radii must be different whole numbers"),
-        (["--format", "long", "even"], "each run must be given once"),
-    ],
-)
-def test_what_cannot_be_exported_ends_in_one_sentence(
-    folder: Path, options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, command: Command
-) -> None:
-    monkeypatch.chdir(folder)
-    outcome = command("export", "even", *options)
-    assert outcome.code == 2
-    assert sentence in outcome.err
-    assert outcome.out == ""
 
 
 def test_graphs_without_labels_have_no_accuracy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

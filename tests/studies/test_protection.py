@@ -173,31 +173,6 @@ def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(tmp_path:
     assert not (out / "edge_blind").exists()  # it is the model
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("", "say which attack is to be withstood"),
-        ("--radius 100000", "no graph has room for 100000 flips: the largest one has"),
-        ("--radius 1 --time 10", "--time must be a time such as 90s"),
-        ("--radius 1 --time 0m", "--time must be a time such as 90s"),
-        ("--radius 1 --validation 0", "--validation must be above 0"),
-        ("--radius 1 --features smell", "features must be one of"),
-        ("--adds 1 --changes 1", "changes of node features go with a radius of any flips; got changes 1 beside"),
-        (
-            "--radius 1 --changes 1",
-            "changes = 1 needs node labels (one 1 per row) or bits (0 and 1) as node features; graphs has none",
-        ),
-    ],
-)
-def test_what_cannot_be_used_is_refused(
-    words: str, sentence: str, graphs: Path, tmp_path: Path, command: Command
-) -> None:
-    done = command("protect", "--data", graphs, *words.split(), "--out", tmp_path / "p")
-    assert done.code == 2
-    assert sentence in done.err
-    assert not (tmp_path / "p").exists()
-
-
 def test_every_defence_proposes_settings_for_the_attack() -> None:
     graphs = topologies(16)
     proposed = {

@@ -114,49 +114,6 @@ def test_other_objectives_are_tried_for_what_survives_the_first_rung() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("", "say which attack is to be withstood"),
-        ("--radius 100000", "no graph has room for 100000 flips: the largest one has"),
-        ("--radius 1 --adds 2", "say which attack is to be withstood"),
-        ("--radius 1 --model gan", "--model must be one of"),
-        ("--radius 1 --candidate 'smoothing keep=0.3'", "keep must lie in (0.5, 1)"),
-        ("--radius 1 --candidate 'local budget=1 counts_only=perhaps'", "--candidate must read local"),
-        ("--radius 1 --candidate 'smoothing noise=0.3'", "--candidate must read smoothing keep=VALUE"),
-        ("--radius 1 --candidate 'smoothing add=0.8 remove=0.9'", "add + remove must be below 1"),
-        ("--radius 1 --candidate voting", "voting needs a number of groups"),
-        ("--radius 1 --candidate smoothing=0.9", "defence must be one of smoothing, voting"),
-        ("--radius 1 --candidate edge-blind", "edge-blind is something to compare with"),
-        ("--radius 1 --validation 0", "--validation must be above 0"),
-        ("--radius 1 --alpha 2", "alpha must lie in (0, 1)"),
-        ("--radius 1 --method magic", "method must be one of"),
-        ("--radius 1 --features smell", "features must be one of"),
-        (
-            "--radius 1 --candidate 'smoothing keep=0.99' --samples 200",
-            "no candidate can be certified against 1 flip with these settings",
-        ),
-        (
-            "--radius 3 --candidate 'voting groups=5' --depth 0",
-            "no candidate can be certified against 3 flips with these settings",
-        ),
-        (
-            "--radius 2 --candidate local --per-node 1",
-            "no candidate can be certified against 2 flips with these settings",
-        ),
-    ],
-)
-def test_what_cannot_be_used_is_refused(
-    words: str, sentence: str, graphs: Path, tmp_path: Path, command: Command
-) -> None:
-    out = tmp_path / "t"
-    done = command("tune", "--data", graphs, *shlex.split(words), "--out", out)
-    assert done.code == 2, done.err
-    assert sentence in done.err
-    assert done.err.count("\n") == 1
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(
     ("text", "title", "setting"),
     [
         ("local budget=1 counts_only=true", "local counts 1", {"budget": 1, "counts_only": True}),

@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flipproof as fp
-from flipproof.attacks.attack_space import Space
 from flipproof.attacks.relaxation import Relaxation
-from flipproof.attacks.search import minimal
 from flipproof.defences.target import Effort, target_of
 from support.attacked import PygNetwork, trained
 from support.graphs import graphs
@@ -92,13 +90,6 @@ def test_success_is_minimal(attack) -> None:
             assert all(classifier.label_of(smaller) == result.label for smaller in fewer)
             assert classifier.label_of(result.graph) != result.label
     assert successes >= 3
-
-
-def test_taking_back_removes_what_is_not_needed() -> None:
-    graph = fp.Graph(5, [(0, 1), (1, 2)])
-    target = target_of(has_triangle, graph, Effort(), num_classes=2)
-    flips = np.array([1, 3, 8, 9])  # (0, 2) closes the triangle; (0, 4), (2, 4), (3, 4) are idle
-    assert minimal(target, flips).tolist() == [1]
 
 
 def sizes(name: str, **options: object) -> list[int]:
@@ -237,15 +228,6 @@ def test_attacks_respect_their_limits(name, graph, budget, kind, seed) -> None:
         assert result.success == (fragile([result.graph]) != fragile([graph]))
 
 
-def test_extensions_are_all_of_them_once_and_draws_have_no_flip_twice() -> None:
-    space, rng = Space(fp.Graph(5, [(0, 1), (1, 2)]), 3), np.random.default_rng(0)
-    pairs = space.extensions(np.array([3]), rng)
-    assert [sorted(row) for row in pairs.tolist()] == [sorted((3, i)) for i in range(10) if i != 3]
-    assert len(space.extensions(np.array([3]), rng, limit=7)) == 7
-    draws = Space(fp.Graph(5, [(0, 1), (1, 2)]), 9).draws(50, 9, rng)
-    assert {len(set(row)) for row in draws.tolist()} == {9}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -258,8 +240,3 @@ def test_extensions_are_all_of_them_once_and_draws_have_no_flip_twice() -> None:
 def test_wrong_input_is_refused_in_one_sentence(options, message) -> None:
     with pytest.raises(fp.InputError, match=message):
         fp.attacks.greedy(fragile, fp.Graph(3, [(0, 1)]), num_classes=2, **options)
-
-
-def test_a_misspelt_argument_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'labels'"):
-        fp.attacks.greedy(fragile, fp.Graph(3, [(0, 1)]), budget=2, labels=1)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, global_add_pool, global_mean_pool
 
 from flipproof import EdgeNoise, Graph, SmoothedClassifier, models
-from flipproof.classifiers import as_classifier, kernels
+from flipproof.classifiers import as_classifier
 from flipproof.classifiers.edges import Ending, NeighbourLists, PiecewiseLinear
 from flipproof.classifiers.layers import DegreeRows
 from flipproof.errors import InputError
@@ -148,15 +148,6 @@ def test_large_sparse_graphs(layer: str, features: str) -> None:
     compiled, plain = compiled_and_plain(Net(layer, before=width or 1), graph, features)
     assert_same_scores(compiled, plain, batch)
     assert_same_scores(compiled, plain, batch.only(np.array([5, 2])))
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 7, 64, 2**31, 2**40])), max_size=300))
-def test_pairs_of_numbers_are_told_apart(pairs: list[tuple[int, int]]) -> None:
-    numbers = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    places, kinds = kernels.distinct(*np.ascontiguousarray(numbers.T))
-    assert np.array_equal(kinds[places], numbers)
-    assert kinds.tolist() == [list(pair) for pair in dict.fromkeys(pairs)]
 
 
 @pytest.mark.parametrize("between", BETWEEN)
@@ -303,20 +294,6 @@ def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool
             for ours, alone in zip(together, one, strict=True):
                 count = len(alone)
                 torch.testing.assert_close(ours[index * count : (index + 1) * count], alone, rtol=0, atol=0)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]))
-def test_pieces_are_the_function(seed: int, units: int, dead: float) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    slope, offset = (torch.randn(units, generator=generator) for _ in range(2))
-    slope[torch.rand(units, generator=generator) < dead] = 0  # units that do not depend on s
-    weight, bias = torch.randn(5, units, generator=generator), torch.randn(5, generator=generator)
-    values = torch.cat([torch.randn(50, generator=generator) * 4, -offset / slope.clamp(min=1e-3), torch.zeros(1)])
-    lists = NeighbourLists(some_batch(graph_of(5), 3), torch.float32)
-    (rows,) = lists.looked_up(PiecewiseLinear(slope, offset, [(weight, bias)]), values)
-    wanted = (values.unsqueeze(1) * slope + offset).relu() @ weight.mT + bias
-    torch.testing.assert_close(lists.plain(rows), wanted, rtol=1e-4, atol=1e-4 * float(1 + values.abs().max()))
 
 
 def test_rows_that_are_not_the_nodes_are_refused() -> None:

@@ -93,13 +93,6 @@ def test_every_layout_gives_the_features_computed_by_hand(name: str) -> None:
         torch.testing.assert_close(hook.of(graph), wanted)
 
 
-@pytest.mark.parametrize("spec", ["own", "degree", "one-hot-degree:63", "one-hot-degree:7", "constant", "own+degree"])
-def test_spec_makes_the_same_hook_again(spec: str) -> None:
-    assert as_features(spec).spec == spec
-    graph = random_graph(3)
-    torch.testing.assert_close(as_features(as_features(spec).spec).of(graph), as_features(spec).of(graph))
-
-
 @pytest.mark.parametrize(
     ("value", "reads_own", "reads_edges"),
     [

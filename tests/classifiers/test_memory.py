@@ -55,16 +55,6 @@ def test_large_graphs_are_sent_to_messages_where_noisy_copies_have_few_edges() -
         classifier.batch_size(graph, NOISE)
 
 
-def test_the_same_votes_in_batches_of_any_size() -> None:
-    graph = random_graph(12, 20)
-    votes = [
-        fp.SmoothedClassifier(black_box, NOISE, num_classes=2, memory=memory).sample(graph, samples=1500, seed=0)
-        for memory in (2**20, 2**30)
-    ]
-    assert np.array_equal(votes[0].labels, votes[1].labels)
-    assert votes[0].checksums == votes[1].checksums == tuple(votes[0].stream().checksums(1500))
-
-
 @pytest.mark.parametrize("nodes", [12, 120])
 def test_pieces_put_together_are_the_batch(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = SampleStream(random_graph(nodes, 2 * nodes), fp.EdgeNoise(add=0.001, remove=0.4), seed=0)
@@ -73,14 +63,6 @@ def test_pieces_put_together_are_the_batch(nodes: int, monkeypatch: pytest.Monke
     pieces = list(stream.pieces(3, 53))
     assert [batch.size for batch, _ in pieces] == [7] * 7 + [1]
     assert b"".join(content for _, content in pieces) == stream.batch(3, 53)[1]
-
-
-def test_the_influence_certificate_reads_flips_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    smooth = fp.SmoothedClassifier(black_box, NOISE, num_classes=2)
-    votes = smooth.sample(random_graph(12, 20), samples=1500, seed=0)
-    whole = fp.certify_votes(votes)
-    monkeypatch.setattr("flipproof.noise.stream._PIECE", 100_000)
-    assert fp.certify_votes(votes) == whole
 
 
 @pytest.mark.parametrize("memory", [0, -1, 2**19, 1e9, "1GiB", True])

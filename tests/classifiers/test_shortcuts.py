@@ -16,7 +16,6 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_geometric import nn as pyg
 
 import flipproof as fp
 from flipproof.classifiers.edges import NeighbourLists
@@ -26,7 +25,7 @@ from flipproof.classifiers.shortcuts import Shortcut
 from flipproof.classifiers.torch_module import DenseClassifier
 from flipproof.noise import NoisyBatch
 from flipproof.runs.saved_run import problems_of_run
-from support.guarded import HONEST, MUTANTS, NOISES, ODD, REFUSED, TREE, Applied, ByBatch, Zoo
+from support.guarded import HONEST, MUTANTS, NOISES, ODD, REFUSED, TREE, Applied, ByBatch
 
 NOISE = NOISES[0]
 SAYS_SO = "the model itself is asked about every graph of this run"
@@ -326,13 +325,6 @@ def test_models_that_depend_on_other_graphs_are_refused_in_any_arithmetic(arithm
         for mutant in MUTANTS.values():
             with pytest.raises(fp.InputError, match=REFUSED):
                 smoothed(ByBatch(mutant())).check([TREE])
-
-
-def test_a_wrong_twin_is_found_in_noise() -> None:
-    with noisy_twins(), erring(wrong_weight):
-        smooth = smoothed(Zoo(pyg.GCNConv(1, 8), pyg.GCNConv(8, 8)))
-        smooth.check([TREE])
-        assert smooth.classifier.suited(TREE, NOISE).path == "message passing"
 
 
 def run_guards(select: str, **variables: str) -> None:

@@ -86,15 +86,3 @@ def test_ctrl_c_and_the_same_command_again(tmp_path: Path, monkeypatch: pytest.M
     for file in ("weights.safetensors", "config.json"):
         assert (tmp_path / "m" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     assert not (tmp_path / "m.part").exists()
-
-
-def test_tables_without_json_and_nothing_when_quiet(tmp_path: Path, command: Command) -> None:
-    arguments = ["train", "--data", "topologies:24", "--epochs", 1, "--out", tmp_path / "m"]
-    shown = command(*arguments)
-    assert shown.code == 0, shown.err
-    assert "accuracy on validation" in shown.out
-    assert f"next: flipproof certify --model {tmp_path / 'm'}" in shown.out
-    assert "training: 1 of 1 epochs" in shown.err
-    assert "\x1b" not in shown.out + shown.err
-    quiet = command(*arguments, "--replace", "--quiet")
-    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")

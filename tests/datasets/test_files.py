@@ -13,7 +13,7 @@ import flipproof as fp
 from flipproof import models
 from flipproof.cli.describe_command import described
 from flipproof.datasets import topologies
-from flipproof.datasets.sources import DataSource, fingerprint, model_data, part_indices
+from flipproof.datasets.sources import DataSource, fingerprint, model_data
 from flipproof.datasets.splits import folds, read_folds, write_folds
 from flipproof.errors import InputError
 from support.command_line import call, write_graphs
@@ -312,20 +312,6 @@ def test_the_fingerprint_sees_edges_features_labels_and_names() -> None:
     hashes.append(fingerprint(fp.datasets.Dataset([base], class_names=["a", "c"])))
     assert len(set(hashes)) == len(hashes)
     assert hashes[0] == fingerprint(fp.datasets.Dataset([base], class_names=["a", "b"], name="other"))
-
-
-def test_parts_and_limits() -> None:
-    source = DataSource("topologies:24", validation=0.25)
-    parts = source.split(source.load())
-    chosen = {part: part_indices(parts, part, None) for part in ("train", "validation", "test")}
-    assert (
-        sorted(index for indices in chosen.values() for index in indices)
-        == part_indices(parts, "all", None)
-        == list(range(24))
-    )
-    few = part_indices(parts, "test", 3)
-    assert few == sorted(set(few)) == part_indices(parts, "test", 3)
-    assert set(few) < set(chosen["test"])
 
 
 NAN = float("nan")

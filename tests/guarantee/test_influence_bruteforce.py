@@ -272,7 +272,7 @@ def last_share(noise: EdgeNoise, *others: float) -> tuple[tuple[float, float], .
     return tuple((share, 1 - share) for share in (*others, last))
 
 
-B9, B8, B7 = EdgeNoise(keep=0.9), EdgeNoise(keep=0.8), EdgeNoise(keep=0.7)
+B8, B7 = EdgeNoise(keep=0.8), EdgeNoise(keep=0.7)
 CASES = (
     Case("one slot", B8, last_share(B8, 1.0)),
     Case("one slot, uncertain throughout", B8, last_share(B8, 0.7)),

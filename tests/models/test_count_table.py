@@ -77,11 +77,3 @@ def test_classes_of_few_graphs_can_be_given_the_same_weight() -> None:
         model = fp.models.Local(0, 2, counts_only=True)
         fp.train(model, graphs, budget=1, class_weights=even)
         assert fp.LocalClassifier(model).predict(few) == (0 if even else 1)
-
-
-def test_learning_is_done_at_once_and_says_so() -> None:
-    data, shown = fp.datasets.topologies(40), list[tuple[int, int]]()
-    model = fp.models.Local(0, 8, counts_only=True)
-    result = fp.train(model, data, budget=2, validation=data, progress=lambda done, of: shown.append((done, of)))
-    assert shown == [(200, 200)]
-    assert result.final.accuracy == result.final.validation_accuracy > 0.2

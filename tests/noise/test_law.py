@@ -147,14 +147,6 @@ def test_which_groups_an_attacker_can_change(graph: fp.Graph, count: int) -> Non
     assert set(np.flatnonzero(groups.addable(graph))) == set(by_slot[~states].tolist())
 
 
-def test_a_large_graph_is_never_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fp.Graph, "slots", property(lambda graph: pytest.fail("all node pairs were listed")))
-    graph = fp.Graph(200_000, [(node, node + 1) for node in range(0, 100_000, 50)])
-    groups = EdgeGroups(50)
-    assert groups.batch(graph, 0, 50).edge_index()[0].shape == (2, 4000)
-    assert groups.addable(graph).all()
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

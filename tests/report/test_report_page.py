@@ -61,34 +61,6 @@ def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even: Cer
         assert f"right on {line} of 12 graphs" in lead(run)
 
 
-def test_certificates_that_hold_with_certainty(even: CertifiedRun) -> None:
-    """No alpha, removals cost less."""
-    rows = [row | {"alpha": 0.0, "removes_radius": row["radius"] + 1} for row in even.rows]
-    settings = replace(even.settings, defence={"name": "voting", "groups": 3}, question={})
-    certain = replace(even, rows=rows, settings=settings, readings={"voting": even.readings["influence"]})
-    assert (certain.defence, certain.symmetric) == ("voting (groups 3)", False)
-    assert "These proofs hold with certainty" in lead(certain)
-    assert "The voting classifier is right on" in lead(certain)
-
-
-def test_every_setting_of_the_question_is_told(even: CertifiedRun) -> None:
-    made = report_page([even]).split('id="made"')[1]
-    for text in (
-        "smoothing (keep 0.8)",
-        '<td>samples</td><td class="number">400</td>',
-        "<td>simultaneous</td><td>no</td>",
-    ):
-        assert text in made
-
-
-def test_the_page_asks_for_nothing_from_elsewhere(even: CertifiedRun) -> None:
-    page = report_page([even])
-    assert page.count("http://") == page.count('"http://www.w3.org/2000/svg"') == 1
-    assert "https://" not in page
-    assert "default-src &#39;none&#39;" in page
-    assert len(page) < 150_000
-
-
 def test_large_graphs_are_not_drawn(even: CertifiedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(key: str) -> list[int]:
         return [one[key] for one in page_module.script_data([even])["graphs"] if one["edges"] is not None]

@@ -34,8 +34,7 @@ def parity(graphs: list[fp.Graph]) -> list[int]:
 
 SMOOTH = fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2)
 VOTING = fp.VotingClassifier(parity, 4, num_classes=2)
-BLIND = fp.EdgeBlindClassifier(parity, num_classes=2)
-ASKED = {"smoothing": {"samples": SAMPLES, "seed": 3, "method": "votes"}, "voting": {}, "edge-blind": {}}
+ASKED = {"smoothing": {"samples": SAMPLES, "seed": 3, "method": "votes"}, "voting": {}}
 
 
 class Watched(ThisProcess):
@@ -59,23 +58,6 @@ def certified(folder: Path, defended: DefendedClassifier, engine: Any = None, **
     with written_run(folder, settings) as run:
         certify_into(run, defended, GRAPHS, engine=lambda graphs: engine or ThisProcess())
     return (folder / "certificates.parquet").read_bytes()
-
-
-@pytest.mark.parametrize("defended", [SMOOTH, VOTING, BLIND], ids=lambda defended: defended.defence_name)
-def test_certificates_are_those_of_the_library(tmp_path: Path, defended: DefendedClassifier) -> None:
-    settings = settings_of(defended, GRAPHS, **ASKED[defended.defence_name])
-    with written_run(tmp_path, settings) as run:
-        rows = certify_into(run, defended, GRAPHS, engine=lambda graphs: ThisProcess())
-    alone = defended.certify_all(GRAPHS.values(), **ASKED[defended.defence_name])
-    assert [row["graph"] for row in rows] == [3, 7]
-    for row, certificate, graph in zip(rows, alone, GRAPHS.values(), strict=True):
-        plain = certificate.to_dict()
-        assert (row["predicted"], row["label"], row["grid"]) == (certificate.label, graph.label, plain["grid"])
-        assert {key: row[key] for key in ("radius", "counts", "seed", "p_lower")} == {
-            key: plain[key] for key in ("radius", "counts", "seed", "p_lower")
-        }
-    assert problems_of_run(tmp_path) == []
-    assert certified(tmp_path / "again", defended, Processes(2)) == (tmp_path / "certificates.parquet").read_bytes()
 
 
 @pytest.mark.parametrize("most", [0, 1])
@@ -171,15 +153,6 @@ def test_evidence_that_cannot_be_used_is_asked_again(
     assert (tmp_path / "certificates.parquet").read_bytes() == whole
     assert again.done == [3]
     assert "asking again about graph 3" in capsys.readouterr().err
-
-
-def test_votes_of_many_classes_keep_their_type(tmp_path: Path) -> None:
-    wide = fp.SmoothedClassifier(lambda graphs: [299] * len(graphs), SMOOTH.noise, num_classes=300)
-    certified(tmp_path, wide)
-    ((_, votes, _),) = [row for row in stored(tmp_path) if row[0] == 3]
-    labels = fp.Votes.from_bytes(votes).labels
-    assert labels.dtype == np.uint16
-    assert (labels == 299).all()
 
 
 SETTINGS = AttackSettings(

@@ -1,6 +1,5 @@
 """The run folder: nobody else's files, one process at a time, settings that never change silently, and the table."""
 
-import dataclasses
 import io
 import json
 import subprocess
@@ -196,26 +195,6 @@ def test_the_question_is_read_by_its_defence(tmp_path: Path) -> None:
         assert settings.defence_object == defence.defence
     simultaneous = settings_of(SMOOTH, GRAPHS, samples=10, seed=3, alpha=0.1, simultaneous=True).request()
     assert simultaneous.level == 0.1 / 100, "alpha is shared among the graphs of the run"
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"part": "test"}, "part = 'all'; asked for part = 'test'"),
-        ({"question": SAMPLED.question | {"samples": 11}}, "samples = 10; asked for samples = 11"),
-        ({"question": SAMPLED.question | {"seed": 4}}, "seed = 3; asked for seed = 4"),
-        ({"defence": {"name": "voting", "groups": 3}}, "defence = 'smoothing'; asked for defence = 'voting'"),
-        ({"defence": SAMPLED.defence | {"add": 0.5}}, r"add = 0\.\d+; asked for add = 0\.5"),
-        ({"graphs": list(range(99))}, r"graphs = \[0, 1, .*\.\.\.; asked"),
-    ],
-)
-def test_another_run_is_refused_by_the_name_of_the_difference(
-    tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    SAMPLED.write(tmp_path)
-    with pytest.raises(fp.InputError, match=f"holds a run with {words}"):
-        dataclasses.replace(SAMPLED, **changes).write(tmp_path)
-    assert CertifySettings.read(tmp_path) == SAMPLED
 
 
 def test_a_run_of_another_command_or_version_is_refused(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flipproof.datasets import Dataset, folder, topologies
+from flipproof.datasets import Dataset, folder
 from flipproof.datasets.sources import DataSource
 from flipproof.graphs import Graph
 from flipproof.models import load_metadata
 from flipproof.runs.run_folder import StudySettings, open_run
 from flipproof.studies import candidate, tuning
-from flipproof.studies.candidate import Candidate, baselines, named_candidate
+from flipproof.studies.candidate import baselines, named_candidate
 from flipproof.studies.estimator import GivenGraphs, RobustGraphClassifier
 from flipproof.studies.experiment import Experiment
 from flipproof.studies.search_space import space
@@ -171,24 +171,6 @@ def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(tmp_path:
     assert told["withstood"] == told["edge_blind"] == 1
     assert load_metadata(out / "model").metadata["defence"] == {"name": "edge-blind"}
     assert not (out / "edge_blind").exists()  # it is the model
-
-
-def test_every_defence_proposes_settings_for_the_attack() -> None:
-    graphs = topologies(16)
-    proposed = {
-        name: [Candidate(kind, settings).title for settings in kind.candidates(graphs, Threat(3))]
-        for name in ("local", "voting", "edge-blind", "none")
-        for kind in [space(name)]
-    }
-    plain, counting = ["local 3", "local 4", "local 7"], ["local counts 3", "local counts 4", "local counts 7"]
-    assert proposed["local"] == [*plain, *counting]
-    assert proposed["voting"][:2] == ["voting 7", "voting 13"]
-    assert proposed["edge-blind"] == []
-    both = space("local").candidates(graphs, Threat((2, 1)))
-    assert both[:2] == [{"budget": [2, 1]}, {"budget": [4, 2]}]
-    assert both[2:] == [{**budget, "counts_only": True} for budget in both[:2]]
-    labelled = Dataset([graph.replaced(node_features=np.eye(graph.num_nodes)[:, :3]) for graph in graphs])
-    assert [*space("local").candidates(labelled, Threat(3))] == [{"budget": budget} for budget in (3, 4, 7)]
 
 
 @pytest.fixture(scope="module")

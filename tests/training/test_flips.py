@@ -9,7 +9,7 @@ import torch
 import flipproof as fp
 from flipproof import models
 from flipproof.training.batches import LabelledGraphs, Padded, SubGraphs, View
-from flipproof.training.classification import flip_highest, variants
+from flipproof.training.classification import variants
 from support.learnable import PygMean, Recorder, dense_or_not, weights_of
 
 
@@ -61,14 +61,6 @@ def test_variants_are_the_steepest_and_random_ones():
     assert ((anything != adjacency).sum(dim=(1, 2)) == 2).all()
     assert (edges <= adjacency).all()
     assert (edges.sum(dim=(1, 2)) == adjacency.sum(dim=(1, 2)) - 2).all()
-
-
-def test_fewer_pairs_than_flips():
-    empty = torch.zeros(1, 3, 3)
-    room = torch.zeros(1, 3, 3, dtype=torch.bool)
-    room[0, 0, 1] = room[0, 1, 0] = True
-    flipped = flip_highest(empty, torch.rand(1, 3, 3), room, 5)
-    assert flipped.nonzero().tolist() == [[0, 0, 1], [0, 1, 0]]
 
 
 def test_the_worst_variant_is_the_one_trained_on():

@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +22,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path, durable: bool) -> None:
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path, durable):
     path = tmp_path / "new" / "deep" / "file"
     for content in (b"first", b"", b"second"):
         write_bytes(path, content, durable=durable)
@@ -32,7 +30,7 @@ def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path, durable: bo
     assert names(path.parent) == ["file"]
 
 
-def test_text_and_json(tmp_path: Path) -> None:
+def test_text_and_json(tmp_path):
     write_text(tmp_path / "text", "größer\n")
     assert (tmp_path / "text").read_bytes() == "größer\n".encode()
     write_json(tmp_path / "json", {"b": [1, None], "a": "x"})
@@ -45,9 +43,7 @@ def test_text_and_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["open", "fsync", "replace"])
-def test_a_file_that_cannot_be_written_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch, step):
     write_bytes(tmp_path / "file", b"old")
 
     def fail(*arguments: object, **named: object) -> None:
@@ -61,7 +57,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
-def test_a_folder_is_replaced_with_all_its_content(tmp_path: Path) -> None:
+def test_a_folder_is_replaced_with_all_its_content(tmp_path):
     path = tmp_path / "parent" / "folder"
     write_folder(path, {"a": b"1", "b": b"2"})
     assert names(path) == ["a", "b"]
@@ -72,9 +68,7 @@ def test_a_folder_is_replaced_with_all_its_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", range(5))
-def test_a_folder_that_cannot_be_written_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
-) -> None:
+def test_a_folder_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch, failing):
     """Each of the writer's renames fails in turn: two files, the old folder aside, the new one into its place."""
     write_folder(tmp_path / "folder", {"a": b"old", "b": b"old"})
     calls = iter(range(99))
@@ -115,11 +109,10 @@ for number in itertools.count():
 """
 
 
-def test_a_killed_writer_leaves_whole_files_or_none(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_whole_files_or_none(tmp_path):
     for attempt in range(5):
         place = tmp_path / str(attempt)
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(place)], stdout=subprocess.PIPE)
-        assert process.stdout is not None
         assert process.stdout.readline() == b"started\n"
         time.sleep(0.02 * attempt)
         process.send_signal(signal.SIGKILL)
@@ -135,7 +128,7 @@ def test_a_killed_writer_leaves_whole_files_or_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("waited", [True, False], ids=["gone", "zombie"])
-def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, waited: bool) -> None:
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path, waited):
     with subprocess.Popen([sys.executable, "-c", ""]) as ended, subprocess.Popen(["sleep", "60"]) as running:
         if waited:
             ended.wait()
@@ -177,7 +170,7 @@ NO_WIDTHS = (1, -2, 2.0, "2", True, None, [2], np.float64(2), np.bool_(True), np
         (checked_seed, [0, 2**63 - 1], [-1, 2**63, 1.0, "0", True], "seed must be an integer from 0 to 2**63 - 1"),
     ],
 )
-def test_integers(checked: Callable[[Any], int], good: list[object], bad: list[object], sentence: str) -> None:
+def test_integers(checked, good, bad, sentence):
     for value in good:
         assert checked(value) == value
         assert type(checked(value)) is int
@@ -187,5 +180,5 @@ def test_integers(checked: Callable[[Any], int], good: list[object], bad: list[o
         assert str(error.value).startswith(f"{sentence}; got {value!r} (")
 
 
-def test_fresh_seeds_differ() -> None:
+def test_fresh_seeds_differ():
     assert len({checked_seed(None) for _ in range(20)}) == 20

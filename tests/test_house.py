@@ -20,7 +20,6 @@ from flipproof.compiling import compiled
 from flipproof.defences import defence_classes, defence_names
 from flipproof.defences.defence import Defence
 from flipproof.studies.search_space import spaces
-from support.command_line import Shell
 
 PACKAGE = Path(fp.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -28,7 +27,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LARGEST_PASSED = {"local": 15, "smoothing": 20, "certify": 45}  # modules of flipproof
 
 
-def test_no_two_modules_have_the_same_name() -> None:
+def test_no_two_modules_have_the_same_name():
     places = defaultdict(list)
     for path in SOURCES:
         if path.name != "__init__.py":
@@ -48,7 +47,7 @@ COMPARED = {"edge-blind", "none"}  # the line to beat, and nothing, in tables of
 ALLOWED = ("report/wording.py", "studies/search_space.py", "studies/paper_")  # tables by name; the paper smooths
 
 
-def test_defences_are_named_in_their_rooms_alone() -> None:
+def test_defences_are_named_in_their_rooms_alone():
     """Above the defences everything knows the protocol and no single defence, but for the tables by name."""
     names = "|".join(defence_names())
     homes = "|".join(kind.__module__.rpartition(".")[2] for kind in defence_classes())
@@ -70,13 +69,13 @@ def test_defences_are_named_in_their_rooms_alone() -> None:
     assert set(ALLOWED[:2]) <= tables, "the search finds something"
 
 
-def test_a_defence_has_at_most_twelve_members() -> None:
+def test_a_defence_has_at_most_twelve_members():
     members = {name for name in vars(Defence) if not name.startswith("__")} | set(Defence.__annotations__)
     members -= {"_abc_impl"}
     assert len(members) <= 12, sorted(members)
 
 
-def test_every_defence_declares_whole_sentences_for_its_options() -> None:
+def test_every_defence_declares_whole_sentences_for_its_options():
     for defence in spaces():
         for option in (*defence.settings, *defence.training_options, *defence.asking):
             assert re.fullmatch(r"[A-Z].* .*\.", option.help), (defence.name, option.name)
@@ -101,7 +100,7 @@ def modules_of(call: Callable[[], Any]) -> set[str]:
     return seen
 
 
-def test_a_certificate_passes_few_modules(shell: Shell) -> None:
+def test_a_certificate_passes_few_modules(shell):
     graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3)], label=0)
     local = fp.LocalClassifier(fp.models.Local(in_features=0, num_classes=2, seed=0).eval())
     model = fp.models.GIN(in_features=1, num_classes=2, hidden=8, seed=0).eval()
@@ -118,7 +117,7 @@ def test_a_certificate_passes_few_modules(shell: Shell) -> None:
     assert {name: found for name, found in names.items() if len(found) > LARGEST_PASSED[name]} == {}
 
 
-def test_the_tests_mirror_the_package() -> None:
+def test_the_tests_mirror_the_package():
     """A folder of tests is a package of flipproof, or one of those that look at the whole."""
     whole = {"guarantee", "journeys", "support", "__pycache__"}
     packages = {path.parent.name for path in PACKAGE.rglob("__init__.py")}
@@ -147,14 +146,14 @@ HEAVY = NO_TORCH | {"scipy", "numpy", "pandas", "ray", "rich", "typer", "numba"}
         ("flipproof.Votes", "numpy", NO_TORCH),
     ],
 )
-def test_only_what_is_needed_is_loaded(code: str, needed: str, others: set[str]) -> None:
+def test_only_what_is_needed_is_loaded(code, needed, others):
     loaded = loaded_after(f"import flipproof\n{code}")
     assert needed in loaded
     assert not loaded & others
 
 
 @pytest.mark.parametrize("options", [["--keep", "0.8", "--samples", "1100"], ["--groups", "3"], ["--defence", "none"]])
-def test_a_black_box_is_certified_without_torch(shell: Shell, options: list[str]) -> None:
+def test_a_black_box_is_certified_without_torch(shell, options):
     certify = ["certify", "--model", "own:make", "--data", "graphs", *options, "--workers", "2", "--out", "run", "-q"]
     loaded = loaded_after(
         f"import sys\nfrom flipproof.cli import main\nfor words in ({certify!r}, ['verify', 'run', '-q']):\n"
@@ -166,7 +165,7 @@ def test_a_black_box_is_certified_without_torch(shell: Shell, options: list[str]
     assert not loaded & {"torch", "torch_geometric", "matplotlib", "ray"}
 
 
-def test_public_names() -> None:
+def test_public_names():
     assert {"EdgeNoise", "Graph", "SmoothedClassifier", "certify_votes", "datasets", "train"} <= set(fp.__all__)
     assert all(getattr(fp, name) is not None for name in fp.__all__)
     assert set(fp.__all__) <= set(dir(fp))
@@ -175,7 +174,7 @@ def test_public_names() -> None:
         fp.certfy  # noqa: B018
 
 
-def test_no_folder_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_folder_for_the_cache(monkeypatch):
     """numba refuses to be told to keep what it compiled; the loops are then compiled in every process."""
     plain = numba.njit
 
@@ -249,7 +248,7 @@ def faults_of(name: str) -> list[str]:
     return faults if text or name.startswith(DETAILS) else ["has no docstring"]
 
 
-def test_every_argument_is_explicit_typed_and_documented() -> None:
+def test_every_argument_is_explicit_typed_and_documented():
     """What an editor can complete, and a reader look up."""
     known = {
         "SmoothedClassifier.certify",
@@ -263,6 +262,6 @@ def test_every_argument_is_explicit_typed_and_documented() -> None:
     assert {name: faults for name in CALLABLES if (faults := faults_of(name))} == {}
 
 
-def test_a_run_takes_what_every_defence_asks() -> None:
+def test_a_run_takes_what_every_defence_asks():
     asked = {entry.name for kind in defence_classes() for entry in fields(kind.request)} - {"graphs"}
     assert asked <= set(inspect.signature(fp.certify_run).parameters)

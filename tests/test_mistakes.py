@@ -1,6 +1,5 @@
 """Likely mistakes end in one sentence with the remedy, or simply work."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,14 +40,14 @@ DEFENCES: dict[str, DefendedClassifier] = {
 
 @pytest.mark.parametrize("name", DEFENCES)
 @pytest.mark.parametrize("method", ["predict", "certify"])
-def test_a_data_set_in_place_of_a_graph(name: str, method: str) -> None:
+def test_a_data_set_in_place_of_a_graph(name, method):
     data = fp.datasets.topologies(8)
     for value, kind in ((data, "Dataset"), (list(data), "list")):
         with pytest.raises(fp.InputError, match=rf"expected one graph; got 8 in a {kind} \(pass them to certify_all"):
             getattr(DEFENCES[name], method)(value)
 
 
-def test_a_data_set_of_pyg_in_place_of_a_graph() -> None:
+def test_a_data_set_of_pyg_in_place_of_a_graph():
     class Pyg:
         """What a PyG data set shows of itself."""
 
@@ -64,7 +63,7 @@ def test_a_data_set_of_pyg_in_place_of_a_graph() -> None:
         DEFENCES["smoothing"].predict(Pyg())
 
 
-def test_graphs_in_place_of_labels() -> None:
+def test_graphs_in_place_of_labels():
     data = fp.datasets.topologies(16)
     certificates = DEFENCES["smoothing"].certify_all(data, samples=20)
     wanted = fp.certified_accuracy(certificates, data.labels)
@@ -89,7 +88,7 @@ def test_graphs_in_place_of_labels() -> None:
 @pytest.mark.parametrize(
     "wrap", [torch.compile, torch.nn.DataParallel, lambda m: torch.nn.DataParallel(torch.compile(m))]
 )
-def test_wrapped_modules_are_unwrapped(wrap: Callable[[Any], Any]) -> None:
+def test_wrapped_modules_are_unwrapped(wrap):
     graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4)])
     plain = fp.SmoothedClassifier(Net().eval(), NOISE).sample(graph, samples=50, seed=0)
     wrapped = fp.SmoothedClassifier(wrap(Net()).eval(), NOISE).sample(graph, samples=50, seed=0)
@@ -98,7 +97,7 @@ def test_wrapped_modules_are_unwrapped(wrap: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize("parameters", ["*args", "**kwargs", "*args, **kwargs", ""])
-def test_a_forward_that_names_nothing(parameters: str) -> None:
+def test_a_forward_that_names_nothing(parameters):
     space: dict[str, Any] = {}
     exec(f"def forward(self, {parameters}): return None", space)
     model = type("Open", (torch.nn.Module,), {"forward": space["forward"]})().eval()
@@ -109,7 +108,7 @@ def test_a_forward_that_names_nothing(parameters: str) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_training_and_defences_have_the_same_default_features(own: bool) -> None:
+def test_training_and_defences_have_the_same_default_features(own):
     """The graphs' own, else the degree: a model that was trained with the defaults can be defended with the defaults."""
     rng = np.random.default_rng(0)
     graphs = [
@@ -125,7 +124,7 @@ def test_training_and_defences_have_the_same_default_features(own: bool) -> None
     assert fp.VotingClassifier(model, groups=3).certify(graphs[0]).label in (0, 1)
 
 
-def test_an_edge_blind_model_does_not_fall_back_on_degrees() -> None:
+def test_an_edge_blind_model_does_not_fall_back_on_degrees():
     blind = Blind(fp.models.GIN(in_features=1, num_classes=2, seed=0)).eval()
     with pytest.raises(fp.InputError, match="the graph has none"):
         fp.EdgeBlindClassifier(blind).certify(fp.Graph(5, [(0, 1)]))

@@ -30,7 +30,7 @@ def model_and_options(name: str) -> tuple[object, dict[str, object]]:
 
 @pytest.mark.parametrize("attack", fp.attacks.NAMES)
 @pytest.mark.parametrize("name", ["dense", "GCNConv", "GINConv", "callable"])
-def test_every_attack_on_every_kind_of_model(attack, name) -> None:
+def test_every_attack_on_every_kind_of_model(attack, name):
     model, options = model_and_options(name)
     if attack == "gradient" and name == "callable":
         with pytest.raises(fp.InputError, match="needs a torch module"):
@@ -44,13 +44,13 @@ def test_every_attack_on_every_kind_of_model(attack, name) -> None:
     assert fp.attacks.by_name(attack)(model, LATTICE, budget=3, **options) == result  # repeatable
 
 
-def test_gradient_refuses_what_it_cannot_weigh() -> None:
+def test_gradient_refuses_what_it_cannot_weigh():
     with pytest.raises(fp.InputError, match="cannot weigh the edges"):
         fp.attacks.gradient(PygNetwork("TransformerConv"), LATTICE, budget=2, features="degree")
 
 
 @pytest.mark.parametrize("name", ["dense", "GCNConv", "GINConv", "SAGEConv", "GATConv"])
-def test_relaxation_is_the_derivative(name) -> None:
+def test_relaxation_is_the_derivative(name):
     model, options = model_and_options(name)
     target = target_of(model.double(), LATTICE, Effort(), **options)
     relaxation = Relaxation(target)
@@ -69,7 +69,7 @@ def test_relaxation_is_the_derivative(name) -> None:
         assert slope[slot] == pytest.approx((value(at + bump) - value(at - bump)) / (2 * step), abs=1e-6)
 
 
-def test_one_flip_that_works_is_found_and_nothing_more() -> None:
+def test_one_flip_that_works_is_found_and_nothing_more():
     result = fp.attacks.greedy(has_triangle, fp.Graph(4, [(0, 1), (1, 2)]), budget=3, num_classes=2)
     assert (result.success, result.flips) == (True, ((0, 2),))
     assert (result.label, result.confirmed, result.alpha) == (0, True, 0.0)
@@ -78,7 +78,7 @@ def test_one_flip_that_works_is_found_and_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("attack", ["greedy", "random", "gradient"])
-def test_success_is_minimal(attack) -> None:
+def test_success_is_minimal(attack):
     model, test = trained("gcn", None)
     successes = 0
     for graph in test[:6]:
@@ -98,14 +98,14 @@ def sizes(name: str, **options: object) -> list[int]:
     return [result.size if result.success else 9 for result in results]
 
 
-def test_greedy_beats_random_at_the_same_calls_and_exhaustive_search_beats_both() -> None:
+def test_greedy_beats_random_at_the_same_calls_and_exhaustive_search_beats_both():
     assert sum(sizes("greedy", budget=4, max_calls=1500)) <= sum(sizes("random", budget=4, max_calls=1500))
     least = sizes("exhaustive", budget=2)
     for name in ("random", "greedy"):
         assert all(small <= large for small, large in zip(least, sizes(name, budget=2), strict=True))
 
 
-def test_the_exhaustive_search_finds_what_greedy_misses_and_refuses_too_many_sets() -> None:
+def test_the_exhaustive_search_finds_what_greedy_misses_and_refuses_too_many_sets():
     def moved(graphs: list[fp.Graph]) -> list[int]:
         """Class 1 if exactly one edge was exchanged for another: single flips look all alike."""
         return [int(g.num_edges == 3 and [4, 5] not in g.edges.tolist()) for g in graphs]
@@ -120,7 +120,7 @@ def test_the_exhaustive_search_finds_what_greedy_misses_and_refuses_too_many_set
         fp.attacks.exhaustive(moved, fp.Graph(20, []), budget=3, num_classes=2, label=0)
 
 
-def test_max_calls_is_kept() -> None:
+def test_max_calls_is_kept():
     model, test = trained("gcn", None)
     options = {"budget": 3, "features": "degree", "label": test[1].label, "removes": False}
     for name in fp.attacks.NAMES:
@@ -129,7 +129,7 @@ def test_max_calls_is_kept() -> None:
             assert result.model_calls <= most + 3 * 4 + 5, name  # taking back and confirming come on top
 
 
-def test_far_from_the_decision_greedy_tries_every_pair_and_slopes_do_not_vanish() -> None:
+def test_far_from_the_decision_greedy_tries_every_pair_and_slopes_do_not_vanish():
     model = fp.models.GCN(1, 3, hidden=8, seed=0).eval()
     with torch.no_grad():
         model.head.bias[0] += 1000
@@ -140,7 +140,7 @@ def test_far_from_the_decision_greedy_tries_every_pair_and_slopes_do_not_vanish(
     assert np.abs(relaxation.slope(np.zeros(LATTICE.num_slots))).max() > 0
 
 
-def test_strongest_is_the_smallest_and_adds_up_calls() -> None:
+def test_strongest_is_the_smallest_and_adds_up_calls():
     model, test = trained("gcn", None)
     options, names = {"budget": 5, "features": "degree"}, ["random", "greedy", "gradient"]
     graph = next(graph for graph in test if fp.attacks.greedy(model, graph, **options).success)
@@ -153,7 +153,7 @@ def test_strongest_is_the_smallest_and_adds_up_calls() -> None:
         fp.attacks.strongest(model, graph, attacks=["nonsense"], **options)
 
 
-def test_robust_accuracy_counts_by_hand() -> None:
+def test_robust_accuracy_counts_by_hand():
     graph = fp.Graph(3, [(0, 1)])
 
     def result(size: int, success: bool, label: int = 0) -> fp.attacks.AttackResult:
@@ -171,7 +171,7 @@ GRAPH = fp.Graph(7, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 6)], frozen=[(0
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 5])
 @pytest.mark.parametrize("salt", range(4))
-def test_the_cheapest_purchase_succeeds_one_flip_beyond_the_radius(groups: int, salt: int) -> None:
+def test_the_cheapest_purchase_succeeds_one_flip_beyond_the_radius(groups, salt):
     voting = fp.VotingClassifier(Table(3, salt, 1, 0.9), groups, num_classes=3)
     votes = voting.price(GRAPH)
     certificate = fp.certify_group_votes(votes)
@@ -184,13 +184,13 @@ def test_the_cheapest_purchase_succeeds_one_flip_beyond_the_radius(groups: int, 
     assert result.model_calls >= votes.calls
 
 
-def test_the_known_attack_keeps_to_its_limits() -> None:
+def test_the_known_attack_keeps_to_its_limits():
     voting = fp.VotingClassifier(lambda graphs: [int(graph.num_edges > 4) for graph in graphs], 1, num_classes=2)
     assert fp.attacks.known(voting, GRAPH, budget=5).success
     assert not fp.attacks.known(voting, GRAPH, budget=5, removes=False).success
 
 
-def test_of_other_defences_nothing_is_known() -> None:
+def test_of_other_defences_nothing_is_known():
     def parity(graphs: list[fp.Graph]) -> list[int]:
         return [graph.num_edges % 2 for graph in graphs]
 
@@ -211,7 +211,7 @@ def fragile(graphs: list[fp.Graph]) -> list[int]:
     seed=st.integers(0, 3),
 )
 @settings(max_examples=30, deadline=None)
-def test_attacks_respect_their_limits(name, graph, budget, kind, seed) -> None:
+def test_attacks_respect_their_limits(name, graph, budget, kind, seed):
     model, options = fragile, {"num_classes": 2}
     if name == "gradient":
         model, options = fp.models.GCN(1, 2, hidden=4, seed=1).eval(), {"features": "degree"}
@@ -237,6 +237,6 @@ def test_attacks_respect_their_limits(name, graph, budget, kind, seed) -> None:
         ({"budget": 2, "max_calls": 0}, "max_calls must allow"),
     ],
 )
-def test_wrong_input_is_refused_in_one_sentence(options, message) -> None:
+def test_wrong_input_is_refused_in_one_sentence(options, message):
     with pytest.raises(fp.InputError, match=message):
         fp.attacks.greedy(fragile, fp.Graph(3, [(0, 1)]), num_classes=2, **options)

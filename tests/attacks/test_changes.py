@@ -24,7 +24,7 @@ NAMES = ["random", "greedy", "exhaustive", "gradient"]
 
 @pytest.mark.parametrize("kind", GRAPHS)
 @pytest.mark.parametrize("seed", range(3))
-def test_exhaustive_is_brute_force(kind: str, seed: int) -> None:
+def test_exhaustive_is_brute_force(kind, seed):
     graph, model = GRAPHS[kind], hashed(seed, 60)
     own = model([graph])[0]
     for budget, changes in ((1, 1), (2, 0), (0, 2), (2, 1)):
@@ -43,7 +43,7 @@ def test_exhaustive_is_brute_force(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @given(kind=st.sampled_from(list(GRAPHS)), budget=st.integers(0, 2), changes=st.integers(0, 3), seed=st.integers(0, 9))
 @settings(max_examples=15, deadline=None)
-def test_attacks_keep_to_their_limits(name: str, kind: str, budget: int, changes: int, seed: int) -> None:
+def test_attacks_keep_to_their_limits(name, kind, budget, changes, seed):
     graph, model, options = GRAPHS[kind], hashed(seed, 3), {"num_classes": 2, "max_calls": 200}
     if name == "gradient":
         model = fp.models.GCN(graph.node_features.shape[1], 2, hidden=4, seed=seed).eval()
@@ -82,7 +82,7 @@ class Mean(torch.nn.Module):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_planted_label_is_found(name: str) -> None:
+def test_a_planted_label_is_found(name):
     """No pair of edges changes the answer, one label does."""
     graph = LABELS.replaced(node_features=np.eye(3)[[0, 1, 0, 0]])
     model = Mean().eval() if name == "gradient" else counting
@@ -98,7 +98,7 @@ def test_a_planted_label_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("kind", GRAPHS)
 @pytest.mark.parametrize("feature_groups", [0, 1, 2])
-def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind: str, feature_groups: int) -> None:
+def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind, feature_groups):
     graph = GRAPHS[kind].replaced(node_features=GRAPHS[kind].node_features.astype(np.float64))
     model = fp.models.GCN(graph.node_features.shape[1], 3, hidden=5, seed=2).double().eval()
     attacked = fp.VotingClassifier(model, 2, feature_groups=feature_groups) if feature_groups else model
@@ -134,7 +134,7 @@ def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind: str, fea
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_attack_succeeds_within_what_a_local_network_withstands(seed: int) -> None:
+def test_no_attack_succeeds_within_what_a_local_network_withstands(seed):
     local = fp.LocalClassifier(fp.models.Local(in_features=3, num_classes=2, hidden=8, seed=seed).eval())
     graph = LABELS.replaced(frozen=[])
     certificate = local.certify(graph, nodes=1)
@@ -150,7 +150,7 @@ def test_no_attack_succeeds_within_what_a_local_network_withstands(seed: int) ->
     )
 
 
-def test_wrong_input_is_one_sentence() -> None:
+def test_wrong_input_is_one_sentence():
     real = fp.Graph(3, [(0, 1)], np.array([[0.5], [1], [2]]))
     with pytest.raises(fp.InputError, match="labels or bits"):
         fp.attacks.greedy(counting, real, budget=1, changes=1, num_classes=2)
@@ -161,7 +161,7 @@ def test_wrong_input_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("kind", GRAPHS)
-def test_attacks_on_noisy_features(kind: str) -> None:
+def test_attacks_on_noisy_features(kind):
     """The noise of a changed label or bit is that of the others; the relaxation is the model on these copies."""
     graph = GRAPHS[kind].replaced(node_features=GRAPHS[kind].node_features.astype(np.float64))
     noise = fp.LabelNoise(keep=0.8) if kind == "labels" else fp.BitNoise(add=0.1, remove=0.3)
@@ -188,7 +188,7 @@ def first_labels(graphs: list[fp.Graph]) -> list[int]:
     return [int(graph.node_features[:, 0].sum() > graph.num_nodes / 2) for graph in graphs]
 
 
-def test_attacks_on_smoothed_labels_succeed_beyond_and_never_within_the_certified_region() -> None:
+def test_attacks_on_smoothed_labels_succeed_beyond_and_never_within_the_certified_region():
     graph = fp.Graph(9, [(0, 1)], np.eye(2)[[0] * 9])
     smooth = fp.SmoothedClassifier(
         first_labels, fp.EdgeNoise(add=0, remove=0), feature_noise=fp.LabelNoise(keep=0.8), num_classes=2
@@ -204,7 +204,7 @@ def test_attacks_on_smoothed_labels_succeed_beyond_and_never_within_the_certifie
 
 
 @pytest.mark.parametrize(("changes", "wanted"), [(0, 3), (1, 1), (2, 0), (3, -1)])
-def test_the_radius_beside_changes_is_read_off_the_grid(changes: int, wanted: int) -> None:
+def test_the_radius_beside_changes_is_read_off_the_grid(changes, wanted):
     grid = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 0, 0]], dtype=np.bool_)
     certificate = fp.certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
     joint = {"radius": 3, "feature_radius": 2, "axes": ("flips", "changed labels"), "grid": grid}

@@ -37,7 +37,7 @@ BASE = defended(NoDefence())
 
 
 @pytest.mark.parametrize("name", ["greedy", "random", "exhaustive"])
-def test_the_smallest_attack_on_a_model_is_found(name: str) -> None:
+def test_the_smallest_attack_on_a_model_is_found(name):
     """Node 0 scores 1 + 3 + 1 + 1 + 1 = 7; every neighbour that goes takes 1, or 2 if it has a one."""
     assert BASE.predict(GRAPH) == 1
     result = attacks.by_name(name)(BASE, GRAPH, budget=4)
@@ -49,7 +49,7 @@ def test_the_smallest_attack_on_a_model_is_found(name: str) -> None:
     assert not attacks.by_name(name)(BASE, GRAPH, budget=2).success
 
 
-def test_bits_and_edges_are_changed_together() -> None:
+def test_bits_and_edges_are_changed_together():
     result = attacks.greedy(BASE, GRAPH, budget=2, changes=2)
     assert result.success
     assert result.changes
@@ -60,7 +60,7 @@ def test_bits_and_edges_are_changed_together() -> None:
     ("noise", "feature_noise"),
     [(EdgeNoise(add=0.05, remove=0.3), None), (STILL, BitNoise(add=0.1, remove=0.2)), (EdgeNoise(keep=0.9), None)],
 )
-def test_an_attack_on_a_smoothed_model_is_seen_on_fresh_noise(noise: EdgeNoise, feature_noise: BitNoise | None) -> None:
+def test_an_attack_on_a_smoothed_model_is_seen_on_fresh_noise(noise, feature_noise):
     """What is confirmed is the smoothed answer; no success within what is certified."""
     smooth = defended(NodeSmoothing(noise, feature_noise))
     votes = smooth.defence.ask(smooth, GRAPH, NodeSampling(2_000, seed=3))
@@ -72,7 +72,7 @@ def test_an_attack_on_a_smoothed_model_is_seen_on_fresh_noise(noise: EdgeNoise, 
     assert result.size > certificate.radius_beside(len(result.changes))
 
 
-def test_the_search_sees_the_law_of_the_noise() -> None:
+def test_the_search_sees_the_law_of_the_noise():
     """Over many copies, the share of votes after a flip is that of the attacked graph."""
     smooth, copies = defended(NodeSmoothing(EdgeNoise(add=0.1, remove=0.3))), 4_000
     target = smooth.defence.target(smooth, GRAPH, Effort(samples=copies))
@@ -80,11 +80,11 @@ def test_the_search_sees_the_law_of_the_noise() -> None:
     flips = np.flatnonzero(np.isin(GRAPH.slots, GRAPH.edge_slots))[None, :3]
     outcome = target.evaluate(np.concatenate([flips, np.full((1, 3), -1)]))
     for row, graph in enumerate((GRAPH.flipped(GRAPH.edges[:3]), GRAPH)):
-        counts = smooth.defence.ask(smooth, graph, NodeSampling(copies, seed=5)).counts[0]  # type: ignore[attr-defined]
+        counts = smooth.defence.ask(smooth, graph, NodeSampling(copies, seed=5)).counts[0]
         assert abs(outcome.margins[row] - (int(counts[1]) - int(counts[0])) / copies) < 0.1, "five standard errors"
 
 
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     with pytest.raises(InputError, match="gradient attack is for graphs"):
         attacks.gradient(BASE, GRAPH, budget=1)
     with pytest.raises(InputError, match="about a node; got a graph without one"):

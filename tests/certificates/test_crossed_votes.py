@@ -31,7 +31,7 @@ def unions(labels, rows, columns):
 
 @settings(max_examples=60, deadline=None)
 @given(votes)
-def test_it_is_the_exact_answer_over_all_attacks(drawn) -> None:
+def test_it_is_the_exact_answer_over_all_attacks(drawn):
     """Every attack, with the worst that a base classifier could say of every sub-graph that it changes."""
     labels, rows, columns = drawn
     answer = np.bincount(labels.ravel(), minlength=3).argmax()
@@ -50,7 +50,7 @@ def gnncert(labels, flips: int, changes: int) -> bool:
 
 @settings(max_examples=60, deadline=None)
 @given(votes)
-def test_it_is_never_below_gnncert_not_even_where_sets_are_too_many(drawn) -> None:
+def test_it_is_never_below_gnncert_not_even_where_sets_are_too_many(drawn):
     labels, _, _ = drawn
     free = [np.ones(size, dtype=np.bool_) for size in labels.shape]
     exact = withstood(labels, 3, *free)
@@ -62,7 +62,7 @@ def test_it_is_never_below_gnncert_not_even_where_sets_are_too_many(drawn) -> No
         assert loose[flips, changes] or not gnncert(labels, flips, changes)
 
 
-def test_it_is_above_gnncert_where_cells_cross() -> None:
+def test_it_is_above_gnncert_where_cells_cross():
     """15 votes of 15: a rival needs a gain of 16. A flip and a changed node reach 3 + 5 votes, of which one is the same."""
     labels = np.zeros((3, 5), dtype=np.uint8)
     grid = withstood(labels, 2, np.ones(3, dtype=np.bool_), np.ones(5, dtype=np.bool_))

@@ -37,7 +37,7 @@ def worst(votes: GroupVotes, changed: set[int]) -> bool:
 
 @settings(max_examples=60, deadline=None)
 @given(cast_votes())
-def test_the_certificate_is_the_exact_answer_over_all_attacks(votes: GroupVotes) -> None:
+def test_the_certificate_is_the_exact_answer_over_all_attacks(votes):
     """Every set of flips is tried, with the worst that a base classifier could say of the sub-graphs they change."""
     certificate, graph = fp.certify_group_votes(votes), votes.graph
     group_of, states = votes.groups.of_slots(graph.slots, graph.num_nodes), graph.slot_states
@@ -63,10 +63,9 @@ def test_the_certificate_is_the_exact_answer_over_all_attacks(votes: GroupVotes)
 
 
 @given(cast_votes())
-def test_never_below_the_formula_of_the_counts(votes: GroupVotes) -> None:
+def test_never_below_the_formula_of_the_counts(votes):
     certificate, counts = fp.certify_group_votes(votes), votes.counts
     label = certificate.label
-    assert label is not None
     assert counts[label] == counts.max()
     assert (counts[:label] < counts[label]).all()
     rivals = [rival for rival in range(votes.num_classes) if rival != label]
@@ -82,26 +81,26 @@ def test_never_below_the_formula_of_the_counts(votes: GroupVotes) -> None:
     assert certificate.noise is None
 
 
-def test_nothing_to_flip_is_radius_zero() -> None:
+def test_nothing_to_flip_is_radius_zero():
     votes = GroupVotes(np.ones(5, dtype=np.uint8), fp.Graph(1, []), EdgeGroups(5), 2)
     certificate = fp.certify_group_votes(votes)
     assert (certificate.label, certificate.radius, certificate.grid.shape) == (1, 0, (1, 1))
 
 
-def test_sampled_votes_are_refused() -> None:
+def test_sampled_votes_are_refused():
     smooth = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(keep=0.9), num_classes=2)
     with pytest.raises(fp.InputError, match="expected GroupVotes; got Votes"):
-        fp.certify_group_votes(smooth.sample(fp.Graph(3, []), samples=2, seed=0))  # type: ignore[arg-type]
+        fp.certify_group_votes(smooth.sample(fp.Graph(3, []), samples=2, seed=0))
 
 
 @pytest.mark.parametrize("depth", [-1, 0.5, "1", True])
-def test_a_depth_that_is_none_is_refused(depth: object) -> None:
+def test_a_depth_that_is_none_is_refused(depth):
     votes = GroupVotes(np.zeros(3, dtype=np.uint8), fp.Graph(4, [(0, 1)]), EdgeGroups(3), 2)
     with pytest.raises(fp.InputError, match="depth must be an integer of at least 0"):
-        fp.certify_group_votes(votes, depth=depth)  # type: ignore[arg-type]
+        fp.certify_group_votes(votes, depth=depth)
 
 
-def test_votes_on_a_large_graph_are_certified_without_unfolding_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_votes_on_a_large_graph_are_certified_without_unfolding_it(monkeypatch):
     monkeypatch.setattr(fp.Graph, "slots", property(lambda graph: pytest.fail("all node pairs were listed")))
     graph = fp.Graph(200_000, [(node, node + 1) for node in range(0, 100_000, 50)])
     votes = GroupVotes(np.zeros(50, dtype=np.uint8), graph, EdgeGroups(50), 2)
@@ -116,7 +115,7 @@ def test_votes_on_a_large_graph_are_certified_without_unfolding_it(monkeypatch: 
         ({"labels": np.array([0, 1, 2])}, r"votes must lie in 0\.\.1; got 2"),
     ],
 )
-def test_votes_that_cannot_be(changes: dict[str, object], words: str) -> None:
+def test_votes_that_cannot_be(changes, words):
     fields = {
         "labels": np.array([1, 0, 1]),
         "graph": fp.Graph(5, [(0, 1)]),
@@ -124,4 +123,4 @@ def test_votes_that_cannot_be(changes: dict[str, object], words: str) -> None:
         "num_classes": 2,
     }
     with pytest.raises(fp.InputError, match=words):
-        GroupVotes(**(fields | changes))  # type: ignore[arg-type]
+        GroupVotes(**(fields | changes))

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ def linear_votes(
 
 
 @pytest.mark.parametrize("noise", [KEEP8, UNEQUAL])
-def test_counts_are_those_of_a_plain_loop(noise: EdgeNoise) -> None:
+def test_counts_are_those_of_a_plain_loop(noise):
     votes = linear_votes(noise, nodes=5, samples=1500)
     counts = count_flips(votes, 3)
     flips = votes.stream().flips(0, 1500)
@@ -70,7 +69,7 @@ def test_counts_are_those_of_a_plain_loop(noise: EdgeNoise) -> None:
     assert both[1, 2, 3] == (flips[:, 1] & flips[:, 2] & flips[:, 3] & (votes.labels != 1)).sum()
 
 
-def test_counts_do_not_depend_on_how_samples_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_do_not_depend_on_how_samples_are_cut(monkeypatch):
     votes = linear_votes(KEEP8, nodes=5, samples=3500)
     sets = ([0], [1, 2], [0, 1, 2])
     whole = count_flips(votes, 3)
@@ -85,7 +84,7 @@ def test_counts_do_not_depend_on_how_samples_are_cut(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("order", [3, 4])
 @pytest.mark.parametrize("noise", [KEEP8, UNEQUAL])
-def test_the_statistic_of_a_set_is_that_of_a_plain_loop(noise: EdgeNoise, order: int) -> None:
+def test_the_statistic_of_a_set_is_that_of_a_plain_loop(noise, order):
     votes = linear_votes(noise, nodes=5, samples=1500)
     counts, states = count_flips(votes, order), votes.graph.slot_states
     flips = votes.stream().flips(0, 1500)
@@ -129,7 +128,7 @@ def subset_sum(weights: SetWeights, chosen: list[int]) -> float:
 
 @pytest.mark.parametrize("num_classes", [2, 8])
 @pytest.mark.parametrize("noise", [KEEP8, EdgeNoise(keep=0.99), UNEQUAL, EdgeNoise(add=0.0, remove=0.4)])
-def test_every_default_split_adds_up_to_at_most_one(noise: EdgeNoise, num_classes: int) -> None:
+def test_every_default_split_adds_up_to_at_most_one(noise, num_classes):
     states = np.arange(40) % 3 == 0
     paid = 0
     for order, adds, removes in ((3, 1, 0), (3, 0, 2), (2, 2, 2), (3, 4, 1), (0, 1, 1)):
@@ -147,7 +146,7 @@ def test_every_default_split_adds_up_to_at_most_one(noise: EdgeNoise, num_classe
 # ---- the test of the lead ------------------------------------------------------------------------------------------
 
 
-def test_the_bound_is_attained() -> None:
+def test_the_bound_is_attained():
     # one slot, two classes: class 0 has half of the votes whatever is seen, so the lead is just lost
     attack = Attack.of(KEEP8, np.zeros(5, dtype=np.bool_), adds=1, removes=0)
     cells = Cells.of(attack.groups, 1.0, 1)
@@ -160,7 +159,7 @@ def test_the_bound_is_attained() -> None:
     assert mean == pytest.approx(1, abs=1e-12)
 
 
-def test_designed_tests_have_thresholds_of_their_levels_and_grow_stronger_with_samples() -> None:
+def test_designed_tests_have_thresholds_of_their_levels_and_grow_stronger_with_samples():
     attack = Attack.of(KEEP8, np.zeros(45, dtype=np.bool_), adds=3, removes=0)
     tests = [LeadTest.of(attack, 3, samples=samples, level=0.001) for samples in (10_000, 100_000)]
     assert all(test is not None and test.threshold >= np.log(1000) for test in tests)
@@ -188,7 +187,7 @@ def forget_tests() -> None:
     LeadTest._of.cache_clear()
 
 
-def test_a_solver_that_returns_nonsense_only_makes_radii_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_returns_nonsense_only_makes_radii_smaller(monkeypatch):
     cases = [linear_votes(noise, seed=seed) for noise in (KEEP8, EdgeNoise(add=0.2, remove=0.3)) for seed in range(3)]
     before = [certify_votes(votes).radius for votes in cases]
     monkeypatch.setattr(lead_test.optimize, "minimize", Nonsense(2).minimize)
@@ -237,7 +236,7 @@ def random_cube(rng: np.random.Generator, slots: int) -> np.ndarray:
         *itertools.product(((4,), (1, 3), (2, 2), (3, 1), (4, 0)), (4,)),
     ],
 )
-def test_the_worst_set_is_found(counts: tuple[int, ...], order: int) -> None:
+def test_the_worst_set_is_found(counts, order):
     rng = np.random.default_rng(sum(counts) + 10 * order)
     for _ in range(15):
         weights = random_weights(rng, counts, order)
@@ -257,7 +256,7 @@ def test_the_worst_set_is_found(counts: tuple[int, ...], order: int) -> None:
 # ---- certificates --------------------------------------------------------------------------------------------------
 
 
-def test_a_certificate_tells_order_and_what_the_share_alone_gives() -> None:
+def test_a_certificate_tells_order_and_what_the_share_alone_gives():
     votes = linear_votes(KEEP8, samples=10_000)
     certificate = certify_votes(votes)
     alone = certify_votes(votes, method="votes")
@@ -274,7 +273,7 @@ def test_a_certificate_tells_order_and_what_the_share_alone_gives() -> None:
     assert np.array_equal(certificate.grid, adds + removes <= certificate.radius)
 
 
-def test_unequal_noise_gives_a_grid_closed_downward_that_holds_the_radius() -> None:
+def test_unequal_noise_gives_a_grid_closed_downward_that_holds_the_radius():
     certificate = certify_votes(linear_votes(UNEQUAL, samples=10_000))
     grid, radius = certificate.grid, certificate.radius
     assert radius >= certificate.votes_radius
@@ -285,7 +284,7 @@ def test_unequal_noise_gives_a_grid_closed_downward_that_holds_the_radius() -> N
 
 
 @pytest.mark.parametrize("noise", [EdgeNoise(add=0.0, remove=0.4), EdgeNoise(add=0.3, remove=0.0)])
-def test_a_probability_of_zero_is_handled(noise: EdgeNoise) -> None:
+def test_a_probability_of_zero_is_handled(noise):
     votes = linear_votes(noise, samples=5000, lead=2.5)
     certificate = certify_votes(votes)
     assert certificate.radius == 0  # one flip that the noise cannot undo often enough
@@ -295,7 +294,7 @@ def test_a_probability_of_zero_is_handled(noise: EdgeNoise) -> None:
     assert possible >= 1
 
 
-def test_a_classifier_that_ignores_edges_is_certified_further_than_its_share() -> None:
+def test_a_classifier_that_ignores_edges_is_certified_further_than_its_share():
     # nine of ten samples are class 0 whatever is flipped: no attack changes that, and the counts show it
     votes = linear_votes(KEEP8, samples=10_000)
     labels = np.random.default_rng(0).choice(2, p=[0.85, 0.15], size=10_000).astype(np.uint8)
@@ -304,7 +303,7 @@ def test_a_classifier_that_ignores_edges_is_certified_further_than_its_share() -
     assert certificate.radius >= 3
 
 
-def test_four_slots_counted_together_certify_four_flips_that_three_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_slots_counted_together_certify_four_flips_that_three_do_not(monkeypatch):
     noise, samples = EdgeNoise(keep=0.7), 40_000
     votes = linear_votes(noise, nodes=6, samples=samples)
     labels = np.random.default_rng(0).choice(2, p=[0.57, 0.43], size=samples).astype(np.uint8)
@@ -320,7 +319,7 @@ def test_four_slots_counted_together_certify_four_flips_that_three_do_not(monkey
 @pytest.mark.parametrize(
     "noise", [EdgeNoise(add=0.005, remove=0.6), EdgeNoise(add=0.01, remove=0.3), EdgeNoise(keep=0.9)]
 )
-def test_nearly_unanimous_votes_are_certified_as_far_as_by_their_share(noise: EdgeNoise) -> None:
+def test_nearly_unanimous_votes_are_certified_as_far_as_by_their_share(noise):
     votes = linear_votes(noise, nodes=10, samples=1000)
     for lost in (0, 1, 3, 10):
         labels = np.zeros(1000, dtype=np.uint8)
@@ -329,7 +328,7 @@ def test_nearly_unanimous_votes_are_certified_as_far_as_by_their_share(noise: Ed
         assert certificate.radius >= certificate.votes_radius
 
 
-def test_beyond_the_limit_influence_is_votes_with_all_of_alpha(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_limit_influence_is_votes_with_all_of_alpha(monkeypatch):
     votes = linear_votes(KEEP8)
     monkeypatch.setattr(climb, "_FIRST_SLOTS", 10)
     certificate, alone = certify_votes(votes), certify_votes(votes, method="votes")
@@ -337,7 +336,7 @@ def test_beyond_the_limit_influence_is_votes_with_all_of_alpha(monkeypatch: pyte
     assert replace(certificate, method="votes") == alone
 
 
-def test_order_depends_on_sizes_alone() -> None:
+def test_order_depends_on_sizes_alone():
     assert choose_order(45, 10_000, EdgeNoise(keep=0.8), 8) == 3
     assert choose_order(45, 100_000, EdgeNoise(keep=0.8), 8) == 4
     assert choose_order(120, 100_000, EdgeNoise(keep=0.8), 8) == 3
@@ -348,7 +347,7 @@ def test_order_depends_on_sizes_alone() -> None:
     assert choose_order(0, 10_000, EdgeNoise(keep=0.8), 8) == 0
 
 
-def test_a_large_sparse_graph_gets_first_order_and_pays_for_the_sampler() -> None:
+def test_a_large_sparse_graph_gets_first_order_and_pays_for_the_sampler():
     noise = EdgeNoise(add=0.0005, remove=0.3)
     graph = Graph(100, [(i, i + 1) for i in range(99)])
     stream = SampleStream(graph, noise, seed=0)
@@ -365,7 +364,7 @@ def test_a_large_sparse_graph_gets_first_order_and_pays_for_the_sampler() -> Non
 # ---- refusals ------------------------------------------------------------------------------------------------------
 
 
-def test_flips_that_come_in_another_order_of_slots_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flips_that_come_in_another_order_of_slots_are_refused(monkeypatch):
     votes = linear_votes(KEEP8)
     plain, clean = SampleStream._dense_states, votes.graph.slot_states
     backwards = lambda self, start, stop: (plain(self, start, stop) ^ clean)[:, ::-1] ^ clean  # noqa: E731
@@ -375,12 +374,12 @@ def test_flips_that_come_in_another_order_of_slots_are_refused(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"noise": EdgeNoise(keep=0.81)}, {"graph": Graph(8, [(0, 7)])}])
-def test_votes_with_another_seed_noise_or_graph_are_refused(change: dict[str, Any]) -> None:
+def test_votes_with_another_seed_noise_or_graph_are_refused(change):
     with pytest.raises(InputError, match=r"not those that the votes were cast on.*sample again"):
         certify_votes(replace(linear_votes(KEEP8), **change))
 
 
-def test_a_wrong_last_block_is_refused_even_if_few_of_its_samples_are_used() -> None:
+def test_a_wrong_last_block_is_refused_even_if_few_of_its_samples_are_used():
     votes = linear_votes(KEEP8, samples=1100)
     wrong = replace(votes, checksums=(votes.checksums[0], votes.checksums[0]))
     with pytest.raises(InputError, match="samples 1024 to 2047"):
@@ -388,7 +387,7 @@ def test_a_wrong_last_block_is_refused_even_if_few_of_its_samples_are_used() -> 
     assert certify_votes(wrong, samples=1024).radius >= 0
 
 
-def test_without_compilation_the_certificate_is_the_same(tmp_path: Path) -> None:
+def test_without_compilation_the_certificate_is_the_same(tmp_path):
     votes = linear_votes(EdgeNoise(keep=0.6), nodes=4, samples=600)
     votes.save(tmp_path / "votes")
     read = "import flipproof; print(flipproof.certify_votes(flipproof.Votes.load('votes'), alpha=0.05).to_dict())"

@@ -59,7 +59,7 @@ def random_case(rng: np.random.Generator) -> tuple[EdgeNoise, FeatureNoise, int,
     return noise, feature_noise, categories, tuple(attack.tolist())
 
 
-def test_the_bound_is_the_exact_one_in_a_thousand_random_cases() -> None:
+def test_the_bound_is_the_exact_one_in_a_thousand_random_cases():
     rng = np.random.default_rng(1)
     positive = 0
     for _ in range(1000):
@@ -75,7 +75,7 @@ def test_the_bound_is_the_exact_one_in_a_thousand_random_cases() -> None:
 
 @pytest.mark.parametrize("noise", EDGES, ids=str)
 @pytest.mark.parametrize(("feature_noise", "categories"), FEATURES, ids=str)
-def test_extreme_shares_and_noises(noise: EdgeNoise, feature_noise: FeatureNoise, categories: int) -> None:
+def test_extreme_shares_and_noises(noise, feature_noise, categories):
     bound = joint_bound(noise, feature_noise, categories)
     for attack in itertools.product(*([0, 2] for _ in bound.axes)):
         if not any(attack):
@@ -88,7 +88,7 @@ def test_extreme_shares_and_noises(noise: EdgeNoise, feature_noise: FeatureNoise
 
 @pytest.mark.parametrize("noise", EDGES, ids=str)
 @pytest.mark.parametrize(("feature_noise", "categories"), FEATURES, ids=str)
-def test_thresholds_are_sound_and_tight(noise: EdgeNoise, feature_noise: FeatureNoise, categories: int) -> None:
+def test_thresholds_are_sound_and_tight(noise, feature_noise, categories):
     bound = joint_bound(noise, feature_noise, categories)
     for attack in itertools.product(range(2), repeat=len(bound.axes)):
         slack = Fraction(bound.slack(attack))
@@ -99,7 +99,7 @@ def test_thresholds_are_sound_and_tight(noise: EdgeNoise, feature_noise: Feature
         assert exact.lower_from(masses, 1 - looser) <= Fraction(1, 2)
 
 
-def test_rivals_are_compared_as_exact_arithmetic_does() -> None:
+def test_rivals_are_compared_as_exact_arithmetic_does():
     """0 certified that are not; those missed lie within 1e-9 of a tie."""
     rng = np.random.default_rng(2)
     outcomes = {"certified": 0, "by the rival's bound alone": 0, "not": 0}
@@ -127,7 +127,7 @@ def test_rivals_are_compared_as_exact_arithmetic_does() -> None:
 
 
 @pytest.mark.parametrize("noise", [noise for noise, _ in FEATURES if isinstance(noise, BitNoise)], ids=str)
-def test_bits_alone_are_slots(noise: BitNoise) -> None:
+def test_bits_alone_are_slots(noise):
     bound = joint_bound(EdgeNoise(keep=0.7), noise)
     room = (9, 40) if noise.law.symmetric else (9, 8, 32)
     for share in (*SHARES, *np.random.default_rng(3).uniform(0.5, 1, 40).tolist()):
@@ -136,7 +136,7 @@ def test_bits_alone_are_slots(noise: BitNoise) -> None:
             assert bound.feature_radius(share, room, rival) == known
 
 
-def test_without_label_noise_nothing_is_said_of_labels() -> None:
+def test_without_label_noise_nothing_is_said_of_labels():
     bound = joint_bound(EdgeNoise(keep=0.8), LabelNoise(keep=1), 5)
     assert bound.grid(0.999, (10, 10)).shape == (6, 1)
     assert bound.feature_radius(0.999, (10, 10)) == 0
@@ -149,7 +149,7 @@ def test_without_label_noise_nothing_is_said_of_labels() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_grid_holds_what_can_be_reached_by_going_up(seed: int) -> None:
+def test_a_grid_holds_what_can_be_reached_by_going_up(seed):
     rng = np.random.default_rng(seed)
     noise, feature_noise, categories, room = random_case(rng)
     share = 1 - 10 ** rng.uniform(-6, -0.3)
@@ -165,7 +165,7 @@ def test_a_grid_holds_what_can_be_reached_by_going_up(seed: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_more_votes_and_smaller_rivals_never_certify_less(seed: int) -> None:
+def test_more_votes_and_smaller_rivals_never_certify_less(seed):
     rng = np.random.default_rng(seed)
     noise, feature_noise, categories, _ = random_case(rng)
     bound = joint_bound(noise, feature_noise, categories)
@@ -178,7 +178,7 @@ def test_more_votes_and_smaller_rivals_never_certify_less(seed: int) -> None:
     assert rivals[tuple(map(slice, small.shape))][small].all()
 
 
-def test_grids_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grids_and_memory_are_bounded(monkeypatch):
     """Noise under which nothing can be told apart withstands everything; the axes end all the same."""
     noises = [
         (EdgeNoise(keep=0.501), LabelNoise(keep=0.5001)),
@@ -204,7 +204,7 @@ def reading_of(
     return votes, with_features(votes, votes, graph, features)
 
 
-def test_a_reading_shares_its_bounds_with_method_votes() -> None:
+def test_a_reading_shares_its_bounds_with_method_votes():
     graph = Graph(30, [(node, (node + 1) % 30) for node in range(30)], np.eye(7)[np.arange(30) % 7])
     for counts in ([9900, 100], [5000, 5000], [7000, 200, 100], [980, 10, 10], [10, 0, 0]):
         votes, reading = reading_of(counts, graph, EdgeNoise(add=0.05, remove=0.4), LabelNoise(keep=0.8))
@@ -218,7 +218,7 @@ def test_a_reading_shares_its_bounds_with_method_votes() -> None:
             assert reading.grid.shape[2] - 1 == reading.feature_radius
 
 
-def test_graphs_smaller_than_the_radius_are_withstood_whole() -> None:
+def test_graphs_smaller_than_the_radius_are_withstood_whole():
     _, reading = reading_of([100_000, 0], Graph(3, [(0, 1)], np.eye(3)), EdgeNoise(keep=0.6), LabelNoise(keep=0.5))
     assert (reading.radius, reading.feature_radius) == (3, 3)
     assert reading.grid.shape == (4, 4)
@@ -248,6 +248,6 @@ def test_graphs_smaller_than_the_radius_are_withstood_whole() -> None:
         ),
     ],
 )
-def test_bad_input(call: object, message: str) -> None:
+def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
-        call()  # type: ignore[operator]
+        call()

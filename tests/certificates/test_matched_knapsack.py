@@ -185,7 +185,7 @@ def place_of(evidence: LocalScores, flips: tuple[tuple[int, int], ...]) -> int:
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_local_flips_do_what_is_said_of_them(counted: bool) -> None:
+def test_local_flips_do_what_is_said_of_them(counted):
     rng = np.random.default_rng(0)
     sizes = {"succeeds": 0, "smallest": 0, "breakable": 0}
     for _ in range(150):
@@ -196,8 +196,6 @@ def test_local_flips_do_what_is_said_of_them(counted: bool) -> None:
             assert evidence.weak_spots(-1) is None
             continue
         spots = evidence.weak_spots(certificate.radius)
-        assert spots is not None
-        assert spots.weights is not None
         at = spots.rival - (spots.rival > certificate.label)
         leads = leads_over_rivals(attacked.totals, certificate.label, classes)[:, at]
         assert spots.weights.sum() + spots.rest == pytest.approx(leads[0])
@@ -223,7 +221,7 @@ def test_local_flips_do_what_is_said_of_them(counted: bool) -> None:
     assert sizes["smallest"] > 0.8 * sizes["breakable"]
 
 
-def test_needless_flips_are_left_out() -> None:
+def test_needless_flips_are_left_out():
     """Only nodes without neighbours speak for the label: joining node 4 is enough, joining 1 and 3 does nothing."""
     views = views_of(fp.Graph(5, [(0, 1), (1, 2), (2, 3)]), np.zeros(5, dtype=np.int64), 4)
     search = FlipSearch(views, np.where(views.counts.ravel() == 0, 5.0, 1.0))
@@ -233,7 +231,7 @@ def test_needless_flips_are_left_out() -> None:
     assert search.pruned(flips, lambda number, drop: number == 2) == flips
 
 
-def test_a_lead_within_rounding_is_no_success() -> None:
+def test_a_lead_within_rounding_is_no_success():
     graph, kinds = fp.Graph(3, [(0, 1)]), np.zeros(3, dtype=np.int64)
     degrees = views_of(graph, kinds, 2).counts
     scores = np.where(degrees == 2, -3.0, 1.0)  # 3 before, -1 after another edge
@@ -241,8 +239,6 @@ def test_a_lead_within_rounding_is_no_success() -> None:
         LocalScores(graph, 2, kinds, 2, np.zeros(1), scores, np.full(1, rounding)).weak_spots(0)
         for rounding in (1e-15, 1.0)
     )
-    assert clear is not None
-    assert blurred is not None
     assert (clear.succeeds, len(clear.flips)) == (True, 1)
     assert (blurred.succeeds, len(blurred.flips)) == (False, 1)
     assert clear.rows[-1][1] == blurred.rows[-1][1] == "-1"
@@ -257,11 +253,10 @@ def priced(edges: int, groups: int, depth: int) -> tuple[fp.VotingClassifier, fp
     return voting, graph, voting.price(graph, depth=depth)
 
 
-def test_the_cheapest_purchase_and_its_flips() -> None:
+def test_the_cheapest_purchase_and_its_flips():
     voting, graph, votes = priced(4, 1, 3)
     certificate = votes.certify()
     spots = votes.weak_spots(certificate.radius)
-    assert spots is not None
     assert spots.succeeds
     assert spots.rival == 0
     assert len(spots.flips) == certificate.radius + 1 == 3
@@ -270,15 +265,14 @@ def test_the_cheapest_purchase_and_its_flips() -> None:
     assert spots.weights is None
 
 
-def test_unknown_prices_make_no_attack() -> None:
+def test_unknown_prices_make_no_attack():
     _, _, votes = priced(4, 1, 2)
     spots = votes.weak_spots(votes.certify().radius)
-    assert spots is not None
     assert (spots.flips, spots.succeeds) == ((), False)
     assert spots.rows[0][3] == "≥ 3"
 
 
-def test_what_is_bought_comes_first_and_costs_the_radius_and_one() -> None:
+def test_what_is_bought_comes_first_and_costs_the_radius_and_one():
     seen = 0
     for seed in range(60):
         model = Table(3, seed, 0, 0.8)

@@ -74,7 +74,7 @@ def algorithm_1(counts: list[int], noise: EdgeNoise, alpha: float, slots: int) -
 
 @pytest.mark.parametrize("keep", [0.55, 0.6, 0.7, 0.8, 0.9, 0.99])
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
-def test_algorithm_1_against_a_literal_one(keep: float, alpha: float) -> None:
+def test_algorithm_1_against_a_literal_one(keep, alpha):
     noise, seen = EdgeNoise(keep=keep), set()
     for samples in (10, 100, 1000, 10_000):
         for share in (0.3, 0.5, 0.52, 0.6, 0.7, 0.8, 0.9, 0.96, 0.99, 1.0):
@@ -92,7 +92,7 @@ def test_algorithm_1_against_a_literal_one(keep: float, alpha: float) -> None:
     assert len(seen) > 2, "abstains, and more than one radius"
 
 
-def test_level_is_halved_where_the_papers_would_not_do() -> None:
+def test_level_is_halved_where_the_papers_would_not_do():
     """Where a class that is behind may well win the vote: few samples, or hardly any radius to lose."""
     for noise, counts, level in (
         (EdgeNoise(keep=0.55), [700, 300], 0.01),
@@ -117,7 +117,7 @@ def smoothed_share(noise: EdgeNoise, graph_state: tuple[int, ...], answers: dict
     return total
 
 
-def test_the_printed_theorem_certifies_something_false() -> None:
+def test_the_printed_theorem_certifies_something_false():
     """Four slots; the base classifier looks at one slot only, so an attacker needs one flip."""
     noise = EdgeNoise(keep=0.8)
     clean = tuple(int(state) for state in FOUR_SLOTS.slot_states)
@@ -135,7 +135,7 @@ def test_the_printed_theorem_certifies_something_false() -> None:
         assert certify_counts(counts, noise, method=method, graph=FOUR_SLOTS).radius == 0
 
 
-def test_regions_collapse_to_the_attacked_slots() -> None:
+def test_regions_collapse_to_the_attacked_slots():
     """The 2N + 1 regions of the paper hold no more than l + 1 that are not empty, whatever N is."""
     noise = EdgeNoise(keep=0.7)
     for slots in (3, 5):

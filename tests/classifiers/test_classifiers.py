@@ -27,7 +27,6 @@ CLASSES = len(W)
 
 
 def reference(graph: fp.Graph) -> int:
-    assert graph.node_features is not None
     a = int((graph.node_features[:, 0] * graph.degrees).sum())
     b = int((graph.degrees**2).sum())
     return int(np.argmax([w0 + w1 * a + w2 * b for w0, w1, w2 in W.tolist()]))
@@ -49,29 +48,28 @@ class PyG(nn.Module):
 class PyGWithMore(PyG):
     """As PyG's own models: optional arguments before the batch."""
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Tensor | None = None
     ) -> Tensor:
         assert edge_weight is None
-        assert batch is not None
         return super().forward(x, edge_index, batch)
 
 
 class ByData(PyG):
-    def forward(self, data: Any) -> Tensor:  # type: ignore[override]
+    def forward(self, data: Any) -> Tensor:
         assert data.num_graphs == int(data.batch[-1]) + 1
         assert data.ptr[-1] == data.num_nodes == len(data.x)
         return super().forward(data.x, data.edge_index, data.batch)
 
 
 class Dense(PyG):
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
         assert mask.all()
         return self.head((adj @ x).sum(dim=1))
 
 
 class DenseWithoutMask(PyG):
-    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
         return self.head((adjacency @ x).sum(dim=1))
 
 
@@ -141,20 +139,20 @@ def slow_votes(case: str) -> list[int]:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_votes_are_those_of_a_slow_loop(adapter: str, case: str) -> None:
+def test_votes_are_those_of_a_slow_loop(adapter, case):
     graph, noise = CASES[case]
     votes = smoothed(adapter, noise).sample(graph, samples=300, seed=7)
     assert votes.labels.tolist() == slow_votes(case)
 
 
-def test_the_cases_are_not_trivial() -> None:
+def test_the_cases_are_not_trivial():
     assert len(set(slow_votes("small"))) == CLASSES
     varied = ("unequal noise", "frozen pairs", "large and sparse")
     assert all(len(set(slow_votes(case))) > 1 for case in varied)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_votes_do_not_depend_on_how_many_are_cast_and_flips_are_recorded_as_they_were_seen(adapter: str) -> None:
+def test_votes_do_not_depend_on_how_many_are_cast_and_flips_are_recorded_as_they_were_seen(adapter):
     graph, noise = CASES["frozen pairs"]
     smooth = smoothed(adapter, noise)
     many = smooth.sample(graph, samples=BLOCK + 1, seed=3)
@@ -165,7 +163,7 @@ def test_votes_do_not_depend_on_how_many_are_cast_and_flips_are_recorded_as_they
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_batches_divide_a_block_and_are_fixed_by_graph_and_noise(adapter: str) -> None:
+def test_batches_divide_a_block_and_are_fixed_by_graph_and_noise(adapter):
     classifier = smoothed(adapter, fp.EdgeNoise(keep=0.9)).classifier
     for n in (1, 5, 30, 100, 300):
         graph = random_graph(n, min(n * (n - 1) // 2, 3 * n))
@@ -181,7 +179,7 @@ NETWORKS = [models.GCN, models.GIN]
 
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("case", ["small", "frozen pairs", "no edges", "one node", "large and sparse"])
-def test_own_networks_say_the_same_in_a_batch_and_alone(network: Any, case: str) -> None:
+def test_own_networks_say_the_same_in_a_batch_and_alone(network, case):
     """Logits of a whole batch against those of each noisy graph by itself, built from regenerated flips."""
     graph, noise = CASES[case]
     model = network(1, 5, seed=0).eval()
@@ -197,7 +195,7 @@ def test_own_networks_say_the_same_in_a_batch_and_alone(network: Any, case: str)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_large_sparse_graphs_go_the_sparse_way(network: Any) -> None:
+def test_large_sparse_graphs_go_the_sparse_way(network):
     model = network(1, 5, seed=0).eval()
     classifier = as_classifier(model, num_classes=5, features="degree")
     thin, thick = fp.EdgeNoise(add=0.001, remove=0.3), fp.EdgeNoise(keep=0.9)
@@ -215,7 +213,7 @@ def test_large_sparse_graphs_go_the_sparse_way(network: Any) -> None:
     assert votes.labels.tolist() == np.concatenate(labels).tolist()
 
 
-def test_a_dense_model_without_a_sparse_way_stays_dense_and_refuses_the_largest() -> None:
+def test_a_dense_model_without_a_sparse_way_stays_dense_and_refuses_the_largest():
     classifier = as_classifier(Dense().eval(), num_classes=CLASSES, features="own+degree")
     noise = fp.EdgeNoise(add=0, remove=0.1)
     assert classifier.suited(random_graph(400, 800), noise) is classifier
@@ -243,14 +241,14 @@ class Level(nn.Module):
     [((1.0, 1 + 1e-12), 1), ((0.0, 0.0, 0.0), 0), ((-np.inf, -2.0), 1)],
     ids=["double precision is kept", "a tie goes to the smaller label", "an infinite logit is a number"],
 )
-def test_the_label_of_logits(logits: tuple[float, ...], label: int) -> None:
+def test_the_label_of_logits(logits, label):
     model = Level(*logits).eval()
     smooth = fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.9), num_classes=len(logits), features="degree")
     assert set(smooth.sample(random_graph(5, 4), samples=10).labels.tolist()) == {label}
 
 
 @pytest.mark.parametrize("convention", ["pyg", "dense"])
-def test_integer_features_reach_an_embedding(convention: str) -> None:
+def test_integer_features_reach_an_embedding(convention):
     class Embedded(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -271,7 +269,7 @@ def test_integer_features_reach_an_embedding(convention: str) -> None:
     assert set(votes.labels.tolist()) == {wanted}
 
 
-def test_a_model_moved_to_another_number_type_after_wrapping() -> None:
+def test_a_model_moved_to_another_number_type_after_wrapping():
     model = PyG().eval()
     graph, noise = CASES["small"]
     smooth = fp.SmoothedClassifier(model, noise, num_classes=CLASSES, features="own+degree")
@@ -285,12 +283,12 @@ def test_a_model_moved_to_another_number_type_after_wrapping() -> None:
     [(lambda graph: graph.num_edges > 12, 2, {0, 1}), (lambda graph: 299, 300, {299})],
     ids=["yes and no", "more than 256 classes"],
 )
-def test_labels_of_a_callable(answer: Callable[[fp.Graph], int], classes: int, labels: set[int]) -> None:
+def test_labels_of_a_callable(answer, classes, labels):
     smooth = fp.SmoothedClassifier(lambda graphs: [*map(answer, graphs)], fp.EdgeNoise(keep=0.8), num_classes=classes)
     assert set(smooth.sample(CASES["small"][0], samples=50, seed=0).labels.tolist()) == labels
 
 
-def test_a_classifier_of_ones_own_passes_through() -> None:
+def test_a_classifier_of_ones_own_passes_through():
     classifier = as_classifier(black_box, num_classes=CLASSES)
     assert as_classifier(classifier, num_classes=CLASSES) is classifier
     with pytest.raises(fp.InputError, match="classifier's own, 4; got 3"):

@@ -95,7 +95,6 @@ def graph_of(nodes: int, *, width: int = 0, frozen: bool = False) -> Graph:
 def some_batch(graph: Graph, size: int = 64) -> NoisyBatch:
     """Noisy copies, and among them the empty graph, the complete one and a star: isolated nodes and all neighbours."""
     batch, _ = SampleStream(graph, NOISE, seed=1).batch(0, size)
-    assert batch.states is not None
     batch.states[0], batch.states[1], batch.states[2] = False, True, np.arange(graph.num_slots) < graph.num_nodes - 1
     return batch
 
@@ -130,7 +129,7 @@ def looked_up(compiled: Any) -> list[DegreeRows]:
 
 @pytest.mark.parametrize("first", LAYERS)
 @pytest.mark.parametrize("nodes", [1, 2, 9, 40, 70])
-def test_the_degree_as_feature(first: str, nodes: int) -> None:
+def test_the_degree_as_feature(first, nodes):
     """Behind any first layer, with any activation, any second layer."""
     number = list(LAYERS).index(first)
     second = list(LAYERS)[(number + nodes) % len(LAYERS)]
@@ -140,7 +139,7 @@ def test_the_degree_as_feature(first: str, nodes: int) -> None:
 
 @pytest.mark.parametrize("features", ["degree", "own"])
 @pytest.mark.parametrize("layer", ["GCNConv", "GINConv", "SAGEConv", "GraphConv", "GATConv"])
-def test_large_sparse_graphs(layer: str, features: str) -> None:
+def test_large_sparse_graphs(layer, features):
     width = 4 if features == "own" else 0
     graph = graph_of(700, width=width)
     batch, _ = SampleStream(graph, EdgeNoise(add=0.002, remove=0.3), seed=3).batch(0, 8)
@@ -152,7 +151,7 @@ def test_large_sparse_graphs(layer: str, features: str) -> None:
 
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("first", ["GCNConv", "GATConv"])
-def test_a_piecewise_linear_layer(first: str, between: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piecewise_linear_layer(first, between, monkeypatch):
     made: list[Any] = []
     monkeypatch.setattr(
         "flipproof.classifiers.layers.PiecewiseLinear", lambda *of: made.append(PiecewiseLinear(*of)) or made[-1]
@@ -162,12 +161,12 @@ def test_a_piecewise_linear_layer(first: str, between: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_features_that_all_copies_share_frozen_pairs_and_a_sum_as_readout(layer: str) -> None:
+def test_features_that_all_copies_share_frozen_pairs_and_a_sum_as_readout(layer):
     assert_same_answers(Net(layer, before=4, mean=False), graph_of(11, width=4, frozen=True), "own")
     assert_same_answers(Net(layer, "GraphConv"), graph_of(9), "constant")
 
 
-def test_features_that_are_used_again_later() -> None:
+def test_features_that_are_used_again_later():
     class Skips(Net):
         def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
             deep = self.convs[1](self.between(self.convs[0](x, edge_index)), edge_index)
@@ -177,12 +176,12 @@ def test_features_that_are_used_again_later() -> None:
         assert_same_answers(Skips(first, "GCNConv", width), graph_of(9, width=width), features)
 
 
-def test_features_of_the_noisy_graph() -> None:
+def test_features_of_the_noisy_graph():
     assert_same_answers(Net("GraphConv", before=6), graph_of(11, width=2), "own+one-hot-degree:3")
 
 
 @pytest.mark.parametrize("layer", ["GCNConv", "GINConv", "GATConv"])
-def test_double_precision(layer: str) -> None:
+def test_double_precision(layer):
     graph = graph_of(9)
     scores, wanted = (each.finer().scores(some_batch(graph)) for each in compiled_and_plain(Net(layer), graph))
     np.testing.assert_allclose(scores, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
@@ -190,7 +189,7 @@ def test_double_precision(layer: str) -> None:
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("nodes", [1, 2, 15, 120])
-def test_our_own_network(layers: int, nodes: int) -> None:
+def test_our_own_network(layers, nodes):
     model = models.GCN(in_features=1, num_classes=CLASSES, layers=layers, seed=0)
     for scale in (1.0, -2.0):  # of the first weights, in place
         with torch.no_grad():
@@ -198,7 +197,7 @@ def test_our_own_network(layers: int, nodes: int) -> None:
         assert_same_answers(model, graph_of(nodes))
 
 
-def test_a_network_of_ours_that_was_changed_answers_as_it_is() -> None:
+def test_a_network_of_ours_that_was_changed_answers_as_it_is():
     class Doubled(models.GCN):
         def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
             return 2 * super().forward(x, adj, mask)
@@ -215,12 +214,12 @@ def test_a_network_of_ours_that_was_changed_answers_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("first", ["GCNConv", "GINConv"])
-def test_tables_follow_the_weights(first: str) -> None:
+def test_tables_follow_the_weights(first):
     model, graph = Net(first, "GCNConv"), graph_of(9)
     used, batch = assert_same_answers(model, graph), some_batch(graph, 8)
     before = used.scores(batch)
     with torch.no_grad():
-        model.convs[1].lin.weight.mul_(2)  # type: ignore[union-attr,operator]
+        model.convs[1].lin.weight.mul_(2)
     after = used.scores(batch)
     assert not np.allclose(before, after)
     assert np.array_equal(after, compiled_and_plain(model, graph)[0].scores(batch))
@@ -244,7 +243,7 @@ def with_matrices(batch: NoisyBatch, scores: Tensor) -> list[Tensor]:
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 12), st.sampled_from([1, 7, 64, 70]), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
-def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool) -> None:
+def test_every_product(nodes, width, seed, relu, mean):
     """Any matrix, any width, rows of one graph or of all, against matrices of torch; and each graph alone, to the last bit."""
     rng, size = np.random.default_rng(seed), 20
     slots = np.arange(nodes * (nodes - 1) // 2)
@@ -296,7 +295,7 @@ def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool
                 torch.testing.assert_close(ours[index * count : (index + 1) * count], alone, rtol=0, atol=0)
 
 
-def test_rows_that_are_not_the_nodes_are_refused() -> None:
+def test_rows_that_are_not_the_nodes_are_refused():
     """Compiled loops would read beyond the end of an array."""
     lists = NeighbourLists(some_batch(graph_of(5), 3), torch.float32)
     matrix, rows = lists.gathering("sum"), torch.ones(15, 4)
@@ -313,24 +312,24 @@ def test_rows_that_are_not_the_nodes_are_refused() -> None:
         lists.sums(matrix, torch.ones(10))
 
 
-def test_what_is_not_a_number_stays_so() -> None:
+def test_what_is_not_a_number_stays_so():
     """A ReLU must not hide it: the model is refused for it."""
     graph = graph_of(5)
     model = Net("GCNConv")
     compiled, _ = compiled_and_plain(model, graph)
     with torch.no_grad():
-        model.convs[2].bias[3] = torch.nan  # type: ignore[index,union-attr]
+        model.convs[2].bias[3] = torch.nan
     with pytest.raises(InputError, match="NaN"):
         compiled.labels(some_batch(graph))
 
 
 @pytest.mark.parametrize("model", [Net("GCNConv").half(), models.GIN(1, CLASSES, seed=0)])
-def test_where_the_model_itself_is_asked(model: nn.Module) -> None:
+def test_where_the_model_itself_is_asked(model):
     classifier = as_classifier(model.eval(), num_classes=CLASSES, features="degree")
     assert "compiled" not in classifier.suited(graph_of(9), NOISE).path
 
 
-def test_without_compiling_the_model_itself_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_compiling_the_model_itself_is_asked(monkeypatch):
     graph = graph_of(9)
     gone_out = pickle.dumps(compiled_and_plain(Net("GCNConv"), graph)[1])
     monkeypatch.setattr("flipproof.classifiers.shortcuts.can_compile", lambda: False)  # as with NUMBA_DISABLE_JIT=1

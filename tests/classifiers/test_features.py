@@ -31,7 +31,6 @@ def triangles(graph: fp.Graph) -> np.ndarray[Any, Any]:
 
 def sums_of_own(graph: fp.Graph) -> Tensor:
     """Neighbours' own features, as a tensor."""
-    assert graph.node_features is not None
     return torch.from_numpy(graph.adjacency() @ graph.node_features)
 
 
@@ -43,7 +42,6 @@ def by_hand_one_hot(graph: fp.Graph, most: int) -> np.ndarray[Any, Any]:
 
 
 def own(graph: fp.Graph) -> np.ndarray[Any, Any]:
-    assert graph.node_features is not None
     return graph.node_features
 
 
@@ -70,7 +68,7 @@ HOOKS: dict[str, tuple[Any, Callable[[fp.Graph], Any]]] = {
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_every_layout_gives_the_features_computed_by_hand(name: str) -> None:
+def test_every_layout_gives_the_features_computed_by_hand(name):
     """Graphs of several sizes in one batch, one without edges: padded nodes and other graphs change nothing."""
     value, by_hand = HOOKS[name]
     hook = as_features(value)
@@ -106,13 +104,13 @@ def test_every_layout_gives_the_features_computed_by_hand(name: str) -> None:
         (transforms.Constant(), True, True),
     ],
 )
-def test_what_a_hook_reads(value: Any, reads_own: bool, reads_edges: bool) -> None:
+def test_what_a_hook_reads(value, reads_own, reads_edges):
     hook = as_features(value)
     assert (hook.reads_own, hook.reads_edges) == (reads_own, reads_edges)
     assert (hook.spec is None) == callable(value), "a user's own function has no name"
 
 
-def test_integer_features_stay_integers_for_embeddings() -> None:
+def test_integer_features_stay_integers_for_embeddings():
     labels = np.arange(N)[:, None]
     assert as_features(None).of(random_graph(0).replaced(node_features=labels)).dtype == torch.int64
     assert as_features(lambda g: torch.from_numpy(g.degrees.copy())[:, None]).of(random_graph(0)).dtype == torch.int64
@@ -134,7 +132,7 @@ def test_integer_features_stay_integers_for_embeddings() -> None:
         (transforms.OneHotDegree, ["features must be a name", "OneHotDegree"]),
     ],
 )
-def test_unusable_hooks_are_refused(value: Any, parts: list[str]) -> None:
+def test_unusable_hooks_are_refused(value, parts):
     with pytest.raises(fp.InputError) as caught:
         as_features(value)
     for part in parts:
@@ -152,24 +150,24 @@ def test_unusable_hooks_are_refused(value: Any, parts: list[str]) -> None:
         (transforms.LargestConnectedComponents(), "one row per node"),
     ],
 )
-def test_functions_that_do_not_return_a_row_a_node(function: Any, part: str) -> None:
+def test_functions_that_do_not_return_a_row_a_node(function, part):
     graph = fp.Graph(7, [(0, 1)], np.ones((7, 1)))
     with pytest.raises(fp.InputError) as caught:
         as_features(function).of(graph)
     assert part in str(caught.value)
 
 
-def test_a_transform_without_x() -> None:
+def test_a_transform_without_x():
     with pytest.raises(fp.InputError, match="left no x"):
         as_features(transforms.AddSelfLoops()).of(random_graph(0, features=False))
 
 
-def test_own_features_that_are_missing() -> None:
+def test_own_features_that_are_missing():
     with pytest.raises(fp.InputError, match=r'the graph has none .*features="degree"'):
         as_features(None).of(random_graph(0, features=False))
 
 
-def test_a_hook_of_ones_own_counts_as_reading_everything() -> None:
+def test_a_hook_of_ones_own_counts_as_reading_everything():
     class Mine(NodeFeatures):
         def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
             return adjacency
@@ -211,7 +209,7 @@ class WithData(torch.nn.Module):
 class WithArguments(WithData):
     """As :class:`WithData`, in PyG's usual convention."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
         return self.out(global_mean_pool(self.conv(x, edge_index, edge_attr).relu(), batch))
 
 
@@ -226,7 +224,7 @@ def ends(u: Tensor, v: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("how", ["attribute", "getattr", "item", "if in"])
-def test_a_model_that_reads_stored_edge_attributes_is_refused(how: str) -> None:
+def test_a_model_that_reads_stored_edge_attributes_is_refused(how):
     smooth = fp.SmoothedClassifier(WithData(how).eval(), NOISE)
     with pytest.raises(fp.InputError, match=r"forward reads edge_attr.*edge_features"):
         smooth.certify(graph(), samples=20)
@@ -234,12 +232,12 @@ def test_a_model_that_reads_stored_edge_attributes_is_refused(how: str) -> None:
         fp.train(WithData(how), [graph(0), graph(1)], features="own", epochs=1)
 
 
-def test_a_model_that_does_not_read_them_is_not_refused() -> None:
+def test_a_model_that_does_not_read_them_is_not_refused():
     assert fp.SmoothedClassifier(WithData("nothing").eval(), NOISE).certify(graph(), samples=20).samples == 20
 
 
 @pytest.mark.parametrize("kind", [WithData, WithArguments])
-def test_edge_features_of_the_end_nodes_are_made_after_the_noise(kind: type[torch.nn.Module]) -> None:
+def test_edge_features_of_the_end_nodes_are_made_after_the_noise(kind):
     """The votes are those of the model on the noisy graphs by hand, the edges' features computed on each."""
     seen: list[int] = []
 
@@ -271,12 +269,12 @@ def test_edge_features_of_the_end_nodes_are_made_after_the_noise(kind: type[torc
     ("wrong", "sentence"),
     [("bonds", "must be a function"), (lambda u, v: u[:2], "one row per edge"), (lambda u, v: 3, "one row per edge")],
 )
-def test_edge_features_that_are_none(wrong: Any, sentence: str) -> None:
+def test_edge_features_that_are_none(wrong, sentence):
     with pytest.raises(fp.InputError, match=sentence):
         fp.SmoothedClassifier(WithData().eval(), NOISE, edge_features=wrong).certify(graph(), samples=10)
 
 
-def test_edge_features_for_a_model_that_takes_none() -> None:
+def test_edge_features_for_a_model_that_takes_none():
     class Plain(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -32,7 +32,7 @@ def classifiers(memory: int) -> Iterator[Classifier]:
         yield fp.SmoothedClassifier(model, NOISE, num_classes=2, memory=memory, **options).classifier
 
 
-def test_less_memory_means_smaller_batches_and_then_a_refusal() -> None:
+def test_less_memory_means_smaller_batches_and_then_a_refusal():
     graph = random_graph(200, 400)
     for plenty, little, none in zip(classifiers(2**30), classifiers(2**23), classifiers(2**20), strict=True):
         size, cut = plenty.batch_size(graph, NOISE), little.batch_size(graph, NOISE)
@@ -44,7 +44,7 @@ def test_less_memory_means_smaller_batches_and_then_a_refusal() -> None:
             none.batch_size(graph, NOISE)
 
 
-def test_large_graphs_are_sent_to_messages_where_noisy_copies_have_few_edges() -> None:
+def test_large_graphs_are_sent_to_messages_where_noisy_copies_have_few_edges():
     graph, model = random_graph(4000, 500_000), fp.models.GIN(1, 2, seed=0).eval()
     for noise, path in ((fp.EdgeNoise(add=0.02, remove=0.3), "message passing"), (NOISE, "dense")):
         classifier = fp.SmoothedClassifier(model, noise, features="degree", memory=2**29).classifier
@@ -56,7 +56,7 @@ def test_large_graphs_are_sent_to_messages_where_noisy_copies_have_few_edges() -
 
 
 @pytest.mark.parametrize("nodes", [12, 120])
-def test_pieces_put_together_are_the_batch(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_put_together_are_the_batch(nodes, monkeypatch):
     stream = SampleStream(random_graph(nodes, 2 * nodes), fp.EdgeNoise(add=0.001, remove=0.4), seed=0)
     assert stream.sparse == (nodes == 120)
     monkeypatch.setattr("flipproof.noise.stream._PIECE", 7 * stream.bytes_per_sample)
@@ -66,7 +66,7 @@ def test_pieces_put_together_are_the_batch(nodes: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("memory", [0, -1, 2**19, 1e9, "1GiB", True])
-def test_memory_must_be_bytes(memory: Any) -> None:
+def test_memory_must_be_bytes(memory):
     with pytest.raises(
         fp.InputError, match=r"memory must be an integer of at least 1048576; got .* \(a number of bytes"
     ):
@@ -76,12 +76,12 @@ def test_memory_must_be_bytes(memory: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "number"), [("2GiB", 2**31), ("1.5 mib", 3 * 2**19), ("2MB", 2_000_000), ("1048576", 2**20)]
 )
-def test_amounts_on_the_command_line(text: str, number: int) -> None:
+def test_amounts_on_the_command_line(text, number):
     assert checked_memory(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1GiB", "1KiB", "2 GiB of RAM", "9999TiB"])
-def test_bad_amounts_are_refused(text: str) -> None:
+def test_bad_amounts_are_refused(text):
     with pytest.raises(fp.InputError, match=r"--memory must be .*the default is 1GiB"):
         checked_memory(text)
 
@@ -104,6 +104,6 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
 
 
 @pytest.mark.guarantee
-def test_ten_thousand_nodes_within_two_gibibytes() -> None:
+def test_ten_thousand_nodes_within_two_gibibytes():
     done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True, timeout=600)
     assert int(done.stdout) < 768  # MiB

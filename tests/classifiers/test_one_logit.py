@@ -1,7 +1,5 @@
 """Binary models with one logit per graph: above 0 for class 1."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -51,7 +49,7 @@ class Layers(nn.Module):
 
 @pytest.mark.parametrize("shape", ["column", "row", "squeezed"])
 @pytest.mark.parametrize("kind", [DenseEdges, PygEdges])
-def test_above_zero_is_class_one(kind: Any, shape: str) -> None:
+def test_above_zero_is_class_one(kind, shape):
     smooth = fp.SmoothedClassifier(kind(shape).eval(), NOISE, num_classes=2, features="degree")
     certificates = smooth.certify_all([COMPLETE, SPARSE], samples=300, seed=0)
     assert [certificate.label for certificate in certificates] == [1, 0]
@@ -60,7 +58,7 @@ def test_above_zero_is_class_one(kind: Any, shape: str) -> None:
     assert groups.predict_all([COMPLETE, SPARSE]) == [1, 0]
 
 
-def test_training_is_binary_cross_entropy_and_the_twin_answers_as_the_model() -> None:
+def test_training_is_binary_cross_entropy_and_the_twin_answers_as_the_model():
     graphs = [graph.replaced(label=label) for label, graph in ((1, COMPLETE), (0, SPARSE)) for _ in range(8)]
     logits, labels = torch.tensor([[0.3], [-2.0]]), torch.tensor([1, 0])
     both = nn.functional.cross_entropy(logit_per_class(logits, 2, 2), labels)
@@ -73,7 +71,7 @@ def test_training_is_binary_cross_entropy_and_the_twin_answers_as_the_model() ->
     assert smooth.predict_all([COMPLETE, SPARSE]) == [1, 0]
 
 
-def test_an_attack_follows_the_slope_of_the_one_logit() -> None:
+def test_an_attack_follows_the_slope_of_the_one_logit():
     graph = fp.Graph(6, COMPLETE.edges[:9], label=1)
     for shape in ("row", "column"):
         attack = fp.attacks.gradient(DenseEdges(shape).eval(), graph, budget=3, features="degree", num_classes=2)
@@ -81,7 +79,7 @@ def test_an_attack_follows_the_slope_of_the_one_logit() -> None:
         assert (attack.margin_before, attack.margin_after) == (2, 0)
 
 
-def test_probabilities_are_warned_of() -> None:
+def test_probabilities_are_warned_of():
     class Sigmoid(DenseEdges):
         def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
             return super().forward(x, adj, mask).sigmoid()
@@ -91,7 +89,7 @@ def test_probabilities_are_warned_of() -> None:
         smooth.predict(COMPLETE, samples=50)
 
 
-def test_one_logit_for_three_classes_is_refused() -> None:
+def test_one_logit_for_three_classes_is_refused():
     smooth = fp.SmoothedClassifier(DenseEdges("column").eval(), NOISE, num_classes=3, features="degree")
     with pytest.raises(fp.InputError, match=r"logits \[graphs, num_classes\].*one logit per graph"):
         smooth.predict(COMPLETE)
@@ -109,7 +107,7 @@ class Messages(Edges):
     ("kind", "features"),
     [(DenseEdges, "degree"), (DenseEdges, "own"), (Messages, "constant"), (Messages, "own")],
 )
-def test_batches_are_made_on_the_device_of_the_weights(kind: Any, features: str) -> None:
+def test_batches_are_made_on_the_device_of_the_weights(kind, features):
     """On torch's "meta" device an operation with a tensor of the CPU fails, as it would on a GPU."""
     model = kind("column").eval().to("meta")
     graph = COMPLETE.replaced(node_features=np.ones((6, 1), dtype=np.float32))

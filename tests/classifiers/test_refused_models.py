@@ -49,22 +49,22 @@ def dropping(logits: Tensor, rows: Tensor) -> Tensor:
 
 
 class NeedsEdgeAttributes(Base):
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
         return super().forward(x, edge_index, batch)
 
 
 class NeedsEdgeAttributesOfData(Base):
-    def forward(self, data: Any) -> Tensor:  # type: ignore[override]
+    def forward(self, data: Any) -> Tensor:
         return super().forward(data.x, data.edge_index, data.batch) + data.edge_attr.sum()
 
 
 class WithoutBatch(Base):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.head(self.conv(x, edge_index)).mean(dim=0, keepdim=True)
 
 
 class Unclear(Base):
-    def forward(self, first: Tensor, second: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
         return first
 
 
@@ -159,7 +159,7 @@ class Calls:
 
 
 @pytest.mark.parametrize("fault", REFUSED)
-def test_faults_are_refused_in_one_sentence_before_long_work(fault: str) -> None:
+def test_faults_are_refused_in_one_sentence_before_long_work(fault):
     make, options, parts = REFUSED[fault]
     model, calls = make(), Calls()
     function = model
@@ -178,7 +178,7 @@ def test_faults_are_refused_in_one_sentence_before_long_work(fault: str) -> None
     assert calls.count <= 12  # eight and two to probe, two to try a twin
 
 
-def test_the_base_of_the_faulty_models_is_accepted_until_it_is_trained_again() -> None:
+def test_the_base_of_the_faulty_models_is_accepted_until_it_is_trained_again():
     model = Base().eval()
     smooth = fp.SmoothedClassifier(model, NOISE, num_classes=3, features="degree")
     assert len(smooth.sample(FIVE, samples=10, seed=0)) == 10
@@ -195,13 +195,13 @@ def test_the_base_of_the_faulty_models_is_accepted_until_it_is_trained_again() -
     ],
     ids=["NaN that comes late", "randomness of small logits"],
 )
-def test_what_hides_is_noticed(change: Callable[[Tensor, Tensor], Tensor], fault: str) -> None:
+def test_what_hides_is_noticed(change, fault):
     smooth = fp.SmoothedClassifier(altered(change)(), NOISE, num_classes=3, features="degree")
     with pytest.raises(fp.InputError, match=fault):
         smooth.sample(FIVE, samples=10)
 
 
-def test_every_kind_of_graph_is_tried_before_the_first_is_sampled() -> None:
+def test_every_kind_of_graph_is_tried_before_the_first_is_sampled():
     """A data set whose last graph lacks features, or has too many, is refused at once, not after hours."""
     good, wide = (FIVE.replaced(node_features=np.random.default_rng(0).normal(size=(5, width))) for width in (1, 2))
     model = Base().eval()

@@ -40,7 +40,7 @@ def model(part: nn.Module | None = None) -> nn.Module:
 
 
 def declining(made: nn.Module) -> nn.Module:
-    made.dense_twin = False  # type: ignore[assignment]
+    made.dense_twin = False
     return made
 
 
@@ -70,7 +70,7 @@ def _mistaken(right: Any, mistake: Callable[[Any, torch.Tensor], torch.Tensor]) 
 
 @pytest.mark.parametrize("mistake", [wrong_weight, missing_bias])
 @pytest.mark.parametrize("part", [nn.ReLU(), Applied(torch.relu)], ids=["known", "a user's own"])
-def test_a_twin_that_errs_is_not_used(part: nn.Module, mistake: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_twin_that_errs_is_not_used(part, mistake, capsys):
     graphs = [TREE, *ODD]
     wanted = smoothed(declining(model(part))).certify_all(graphs, samples=300, seed=0)
     assert capsys.readouterr().err == ""
@@ -82,9 +82,7 @@ def test_a_twin_that_errs_is_not_used(part: nn.Module, mistake: Any, capsys: pyt
     assert {each.path for each in used} == {"message passing"}  # of every graph, whatever its size
 
 
-def test_layers_that_are_not_our_network_are_not_used(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_layers_that_are_not_our_network_are_not_used(monkeypatch, capsys):
     network = fp.models.GCN(in_features=1, num_classes=3, seed=0).eval()
     other = fp.models.GCN(in_features=1, num_classes=3, seed=1).eval().as_pyg()
     assert smoothed(network).classifier.suited(TREE, NOISE).path == "compiled twin"
@@ -95,7 +93,7 @@ def test_layers_that_are_not_our_network_are_not_used(
     used = smooth.classifier.suited(TREE, NOISE)
     assert (used.path, used.remark) == ("dense", "its compiled twin gives other answers")
     batch = nodes_batch(TREE, NOISE)
-    assert np.array_equal(used.scores(batch), DenseClassifier.scores(smooth.classifier, batch))  # type: ignore[arg-type]
+    assert np.array_equal(used.scores(batch), DenseClassifier.scores(smooth.classifier, batch))
 
 
 def rolled_where(wrong: Callable[[NoisyBatch], Any]) -> Any:
@@ -111,11 +109,11 @@ def rolled_where(wrong: Callable[[NoisyBatch], Any]) -> Any:
 
 
 def degrees(batch: NoisyBatch) -> np.ndarray[Any, Any]:
-    return batch.adjacency().sum(axis=2)  # type: ignore[no-any-return]
+    return batch.adjacency().sum(axis=2)
 
 
 def edges(batch: NoisyBatch) -> np.ndarray[Any, Any]:
-    return degrees(batch).sum(axis=1) / 2  # type: ignore[no-any-return]
+    return degrees(batch).sum(axis=1) / 2
 
 
 SEEN: dict[str, Callable[[NoisyBatch], Any]] = {
@@ -139,9 +137,7 @@ UNSEEN: dict[str, Callable[[NoisyBatch], Any]] = {
 
 @pytest.mark.parametrize("part", [nn.ReLU(), Applied(torch.relu)], ids=["known", "a user's own"])
 @pytest.mark.parametrize("where", SEEN)
-def test_a_twin_that_errs_on_graphs_such_as_noisy_copies_is_not_used(
-    where: str, part: nn.Module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_twin_that_errs_on_graphs_such_as_noisy_copies_is_not_used(where, part, monkeypatch, capsys):
     monkeypatch.setattr(Shortcut, "scores", rolled_where(SEEN[where]))
     smooth = smoothed(model(part))
     smooth.check([TREE])
@@ -151,9 +147,7 @@ def test_a_twin_that_errs_on_graphs_such_as_noisy_copies_is_not_used(
 
 @pytest.mark.parametrize("workers", [None, 2])
 @pytest.mark.parametrize("where", UNSEEN)
-def test_what_no_probe_resembles_is_said_and_changes_no_path(
-    where: str, workers: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_probe_resembles_is_said_and_changes_no_path(where, workers, monkeypatch, capsys):
     graphs, honest = [*ODD, TREE], smoothed(declining(model())).sample(TREE, samples=3000, seed=0)
     monkeypatch.setattr(Shortcut, "scores", rolled_where(UNSEEN[where]))
     smooth = smoothed(model())
@@ -174,7 +168,7 @@ def test_what_no_probe_resembles_is_said_and_changes_no_path(
     assert (again, again.differing) == (votes, votes.differing)
 
 
-def test_a_twin_whose_answers_depend_on_the_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_whose_answers_depend_on_the_batch_is_refused(monkeypatch):
     """Of unknown parts, so that nothing else tells; its certificates would be false."""
     monkeypatch.setattr(Shortcut, "scores", rolled_where(UNSEEN["large batches"]))
     with pytest.raises(fp.InputError, match=r"same graph alone.*dense_twin = False"):
@@ -184,7 +178,7 @@ def test_a_twin_whose_answers_depend_on_the_batch_is_refused(monkeypatch: pytest
         votes.predict(TREE)
 
 
-def test_sub_graphs_are_compared_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sub_graphs_are_compared_too(monkeypatch, capsys):
     monkeypatch.setattr(Shortcut, "scores", rolled_where(UNSEEN["large batches"]))
     votes = fp.VotingClassifier(model(), 48, features="degree").vote(TREE)
     assert "about 1 of 1 compared samples" in capsys.readouterr().err
@@ -192,9 +186,7 @@ def test_sub_graphs_are_compared_too(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 @pytest.mark.parametrize("wrong", [*SEEN.values(), *UNSEEN.values()], ids=[*SEEN, *UNSEEN])
-def test_graphs_that_differ_in_edges_alone_take_the_same_path(
-    wrong: Callable[[NoisyBatch], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_that_differ_in_edges_alone_take_the_same_path(wrong, monkeypatch):
     monkeypatch.setattr(Shortcut, "scores", rolled_where(wrong))
     rng, paths = np.random.default_rng(0), set()
     others = [fp.Graph(12, np.argwhere(np.triu(rng.random((12, 12)) < share, 1))) for share in (0.0, 0.2, 0.6, 1.0)]
@@ -206,7 +198,7 @@ def test_graphs_that_differ_in_edges_alone_take_the_same_path(
     assert len(paths) == 1
 
 
-def test_a_worker_whose_processor_rounds_otherwise_does_not_go_another_way() -> None:
+def test_a_worker_whose_processor_rounds_otherwise_does_not_go_another_way():
     smooth = smoothed(model())
     smooth.check([TREE])
     assert smooth.classifier.suited(TREE, NOISE).path == "compiled twin"
@@ -219,7 +211,7 @@ def test_a_worker_whose_processor_rounds_otherwise_does_not_go_another_way() -> 
 # ---- runs in a folder ------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_records_the_path_and_keeps_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_records_the_path_and_keeps_to_it(tmp_path, capsys):
     graphs = [graph.replaced(label=0) for graph in (*ODD, TREE)]
     asked: dict[str, Any] = {"samples": 300, "seed": 0}
     wanted = smoothed(declining(model())).certify_all(graphs, **asked)
@@ -234,9 +226,7 @@ def test_a_run_records_the_path_and_keeps_to_it(tmp_path: Path, capsys: pytest.C
     assert problems_of_run(tmp_path / "run") == []
 
 
-def test_a_run_says_once_how_many_samples_differed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_says_once_how_many_samples_differed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Shortcut, "scores", rolled_where(UNSEEN["large batches"]))
     trees = [graph.replaced(label=0) for graph in (TREE, shuffled(TREE))]
     fp.certify_run(smoothed(model()), trees, out=tmp_path / "run", samples=300, seed=0)
@@ -274,8 +264,8 @@ def noisy_twins(share: float = 1e-6) -> Iterator[None]:
         def made(*inputs: Any, **more: Any) -> torch.Tensor:
             rows = right(*inputs, **more)
             if rows.dtype != torch.float32:
-                return rows  # type: ignore[no-any-return]
-            return rows * (1 + share * (2 * torch.rand(rows.shape, generator=rng) - 1))  # type: ignore[no-any-return]
+                return rows
+            return rows * (1 + share * (2 * torch.rand(rows.shape, generator=rng) - 1))
 
         return made
 
@@ -314,13 +304,13 @@ def check_honest(names: Any, graphs: list[fp.Graph], noises: list[fp.EdgeNoise])
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETIC)
-def test_honest_networks_pass_in_any_arithmetic(arithmetic: str) -> None:
+def test_honest_networks_pass_in_any_arithmetic(arithmetic):
     with ARITHMETIC[arithmetic]():
         check_honest(SENSITIVE[-2:] if arithmetic == "threads" else SENSITIVE, FEW, NOISES[1:2])
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETIC)
-def test_models_that_depend_on_other_graphs_are_refused_in_any_arithmetic(arithmetic: str) -> None:
+def test_models_that_depend_on_other_graphs_are_refused_in_any_arithmetic(arithmetic):
     with ARITHMETIC[arithmetic]():
         for mutant in MUTANTS.values():
             with pytest.raises(fp.InputError, match=REFUSED):
@@ -338,7 +328,7 @@ def run_guards(select: str, **variables: str) -> None:
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("arithmetic", ARITHMETIC)
-def test_all_honest_networks_pass_in_any_arithmetic(arithmetic: str) -> None:
+def test_all_honest_networks_pass_in_any_arithmetic(arithmetic):
     with ARITHMETIC[arithmetic]():
         check_honest(HONEST, [*ODD, TREE, *fp.datasets.topologies(8, seed=0)], NOISES)
 
@@ -357,6 +347,6 @@ def test_all_honest_networks_pass_in_any_arithmetic(arithmetic: str) -> None:
         "OMP_NUM_THREADS=2",
     ],
 )
-def test_the_guards_under_other_instructions(variable: str) -> None:
+def test_the_guards_under_other_instructions(variable):
     name, _, value = variable.partition("=")
     run_guards("honest or refused", **{name: value})

@@ -166,7 +166,7 @@ class OneLayer(nn.Module):
 
 
 class WithData(OneLayer):
-    def forward(self, data: Any) -> Tensor:  # type: ignore[override]
+    def forward(self, data: Any) -> Tensor:
         x, edge_index, batch = data.x, data.edge_index, data.batch
         return super().forward(x, edge_index, batch)
 
@@ -292,7 +292,7 @@ def both_ways(model: nn.Module, graph: Graph, noise: EdgeNoise = NOISE) -> tuple
 
 
 @pytest.mark.parametrize("name", TRANSLATED)
-def test_the_twin_has_the_models_logits_and_votes(name: str) -> None:
+def test_the_twin_has_the_models_logits_and_votes(name):
     model = built(TRANSLATED[name])
     # few edges: nodes without a neighbour, and graphs without an edge
     for noise in (NOISE, EdgeNoise(add=0.02, remove=0.8)):
@@ -307,7 +307,7 @@ def test_the_twin_has_the_models_logits_and_votes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AS_IT_IS)
-def test_a_model_that_cannot_be_translated_is_used_as_it_is_and_the_reason_is_told(name: str) -> None:
+def test_a_model_that_cannot_be_translated_is_used_as_it_is_and_the_reason_is_told(name):
     make, reason = AS_IT_IS[name]
     used, scores, wanted = both_ways(built(make), some_graph())
     assert used.path == "message passing"
@@ -315,7 +315,7 @@ def test_a_model_that_cannot_be_translated_is_used_as_it_is_and_the_reason_is_to
     assert np.array_equal(scores, wanted)
 
 
-def test_the_twin_follows_the_model() -> None:
+def test_the_twin_follows_the_model():
     model: Any = built(Sums)
     graph = some_graph()
     classifier = as_classifier(model, num_classes=CLASSES, features="degree")
@@ -331,7 +331,7 @@ def test_the_twin_follows_the_model() -> None:
     assert not np.allclose(before, used.scores(batch))
 
 
-def test_a_translated_classifier_can_be_copied_and_pickled() -> None:
+def test_a_translated_classifier_can_be_copied_and_pickled():
     graph = some_graph()
     smooth = SmoothedClassifier(built(Tutorial), NOISE, num_classes=CLASSES, features="degree")
     votes = smooth.sample(graph, samples=200, seed=1)
@@ -340,7 +340,7 @@ def test_a_translated_classifier_can_be_copied_and_pickled() -> None:
         assert np.array_equal(other.sample(graph, samples=200, seed=1).labels, votes.labels)
 
 
-def test_tracing_leaves_no_trace() -> None:
+def test_tracing_leaves_no_trace():
     functions = global_mean_pool, degree, gnn.global_add_pool
     as_classifier(built(Attention), num_classes=CLASSES, features="degree").suited(some_graph(), NOISE)
     assert (global_mean_pool, degree, gnn.global_add_pool) == functions

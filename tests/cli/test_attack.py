@@ -5,7 +5,6 @@ from pathlib import Path
 
 import flipproof as fp
 from support.attacked import trained
-from support.command_line import Shell
 
 
 def save_models() -> None:
@@ -22,7 +21,7 @@ ATTACK = ["attack", "--model", "noisy", "--undefended", "clean", "--graphs", 2, 
 ATTACK += ["--samples", 16, "--confirm-samples", 200]
 
 
-def test_attacks_stand_beside_the_certificates(shell: Shell) -> None:
+def test_attacks_stand_beside_the_certificates(shell):
     save_models()
     shell.done("certify", "--model", "noisy", "--graphs", 2, "--samples", 300, "--out", "c", "--quiet")
     done = shell.done(*ATTACK, "--certificates", "c", "--json", "--out", "a")
@@ -45,7 +44,7 @@ def test_attacks_stand_beside_the_certificates(shell: Shell) -> None:
     assert "a holds a run with seed = 0; asked for seed = 1" in other.err
 
 
-def test_a_model_without_a_defence_is_attacked_as_it_is(shell: Shell) -> None:
+def test_a_model_without_a_defence_is_attacked_as_it_is(shell):
     save_models()
     plain = ["attack", "--model", "clean", "--graphs", 1, "--budget", 1, "--json", "--no-removes", "--out", "d"]
     assert set(json.loads(shell.done(*plain).out)["accuracy_under_attack"]) == {"base"}

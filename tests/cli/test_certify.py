@@ -17,7 +17,7 @@ from pyarrow import parquet
 import flipproof as fp
 from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import COLUMNS, NODE_COLUMNS
-from support.command_line import OWN_MODEL, Shell, write_graphs
+from support.command_line import OWN_MODEL, write_graphs
 
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs"]
 
@@ -28,7 +28,7 @@ def settings_of(run: str) -> dict[str, Any]:
     return settings
 
 
-def test_certificates_are_those_of_the_library(shell: Shell) -> None:
+def test_certificates_are_those_of_the_library(shell):
     done = shell.done(*BASIC, "--seed", 4, "--alpha", 0.01, "--out", "run", "--json")
     assert done.err == ""
     summary = json.loads(done.out)
@@ -51,7 +51,7 @@ def test_certificates_are_those_of_the_library(shell: Shell) -> None:
     assert summary["average_certified_radius"] == fp.average_certified_radius(certificates, labels)
 
 
-def test_simultaneous_gives_every_graph_its_share_of_alpha(shell: Shell) -> None:
+def test_simultaneous_gives_every_graph_its_share_of_alpha(shell):
     done = shell.done(*BASIC, "--alpha", 0.04, "--simultaneous", "--out", "run")
     assert "alpha 0.04 for all graphs at once (0.01 each)" in done.out
     assert shell(*BASIC, "--alpha", 0.01, "--out", "each").code == 0
@@ -62,7 +62,7 @@ def test_simultaneous_gives_every_graph_its_share_of_alpha(shell: Shell) -> None
     assert shell("verify", "run").code == 0
 
 
-def test_the_table_and_the_plain_lines(shell: Shell) -> None:
+def test_the_table_and_the_plain_lines(shell):
     done = shell.done(*BASIC, "--out", "run", "--method", "votes")
     for part in (
         "certified accuracy of 4 test graphs",
@@ -80,9 +80,7 @@ def test_the_table_and_the_plain_lines(shell: Shell) -> None:
     assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
 
 
-def test_other_settings_another_model_and_other_data_are_another_run(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_settings_another_model_and_other_data_are_another_run(shell, monkeypatch):
     shell.done(*BASIC, "--out", "run")
     changes: dict[str, list[object]] = {
         "samples": ["--samples", 210],
@@ -106,7 +104,7 @@ def test_other_settings_another_model_and_other_data_are_another_run(
     assert "run holds a run with data_sha256" in shell(*BASIC, "--out", "run").err
 
 
-def test_what_is_typed_stands_in_run_json(shell: Shell) -> None:
+def test_what_is_typed_stands_in_run_json(shell):
     Path("hooks.py").write_text("import numpy as np\n\n\ndef twice(graph):\n    return 2 * graph.degrees[:, None]\n")
     few = ["--part", "all", "--graphs", 4, "--graphs-seed", 3]
     done = shell.done(*BASIC, *few, "--features", "hooks:twice", "--classes", 3, "--out", "run")
@@ -121,7 +119,7 @@ def test_what_is_typed_stands_in_run_json(shell: Shell) -> None:
     assert settings_of("removals")["graphs_seed"] is None
 
 
-def test_rows_stand_in_order_in_every_format(shell: Shell) -> None:
+def test_rows_stand_in_order_in_every_format(shell):
     assert shell(*BASIC, "--part", "all", "--out", "run").code == 0
     text = shell("export", "run").out
     assert "/" not in text.splitlines()[1]
@@ -144,7 +142,7 @@ def test_rows_stand_in_order_in_every_format(shell: Shell) -> None:
     assert Path("table.csv").read_text() == text
 
 
-def test_a_model_that_fails_in_a_worker_is_one_sentence(shell: Shell) -> None:
+def test_a_model_that_fails_in_a_worker_is_one_sentence(shell):
     failing = "import os\nparent = os.getpid()\n" + OWN_MODEL.replace(
         "        time.sleep", "        assert os.getpid() == parent, 'not here'\n        time.sleep"
     )
@@ -182,7 +180,7 @@ def slow():
 """
 
 
-def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(shell: Shell) -> None:
+def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(shell):
     (shell.folder / "pyg_models.py").write_text(PYG_MODEL)
     reasons = {
         "fast": {"compiled twin, 1024 at a time": 4},
@@ -203,7 +201,7 @@ def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(she
 TRAIN = shlex.split("train --defence local --budget 2 --data topologies:96 --epochs 10 --out model --json")
 
 
-def test_the_local_defence_and_changes_of_nodes(shell: Shell) -> None:
+def test_the_local_defence_and_changes_of_nodes(shell):
     trained = json.loads(shell.done(*TRAIN).out)
     assert trained["defence"] == {"name": "local", "budget": 2}
     saved = fp.models.load_metadata("model")
@@ -223,7 +221,7 @@ def test_the_local_defence_and_changes_of_nodes(shell: Shell) -> None:
     assert "one node removed" in Path("page/report.html").read_text()
 
 
-def test_how_the_local_defence_is_trained(shell: Shell) -> None:
+def test_how_the_local_defence_is_trained(shell):
     trained = shell.done(*TRAIN[:-1], "--counts-only")
     assert "without epochs" in trained.err
     assert "by numbers of nodes and edges" in trained.out
@@ -236,7 +234,7 @@ def test_how_the_local_defence_is_trained(shell: Shell) -> None:
     assert json.loads(alone.out)["defence"] == {"name": "local"}, "the model alone says the defence"
 
 
-def test_classes_are_matched_by_name_and_other_graphs_than_the_models_are_warned_of(shell: Shell) -> None:
+def test_classes_are_matched_by_name_and_other_graphs_than_the_models_are_warned_of(shell):
     options = ("--features", "degree", "--epochs", 40, "--keep", 0.95, "--test", 0.5, "--validation", 0, "--quiet")
     shell.done("train", "--data", "graphs", *options, "--out", "model")
     labels = write_graphs(Path("other"), count=14) / "labels.csv"
@@ -270,7 +268,7 @@ open("result", "w").write("done")
 """
 
 
-def test_nobody_reads_the_output(tmp_path: Path) -> None:
+def test_nobody_reads_the_output(tmp_path):
     """The reader of the pipe has gone: the exit code stays what it was, and work goes on."""
     radius = ["-m", "flipproof", "radius", "--keep", "0.9", "--p-lower", "0.99"]
     for words, code in ((radius, 0), (["-m", "flipproof", "verify", "nothing"], 2), (["-c", WORK], 0)):

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import flipproof as fp
 from flipproof.report.reading import read_run
 from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.saved_run import load_run
-from support.command_line import Shell, write_molecules
+from support.command_line import write_molecules
 
 LITTLE = ["--workers", 1, "--json"]
 
@@ -30,9 +29,7 @@ EVERY = {
 
 
 @pytest.mark.parametrize(("train", "asking", "title", "method", "changed"), EVERY.values(), ids=list(EVERY))
-def test_every_defence_goes_through_every_command(
-    train: list[Any], asking: list[Any], title: str, method: str, changed: str | None, shell: Shell
-) -> None:
+def test_every_defence_goes_through_every_command(train, asking, title, method, changed, shell):
     write_molecules(Path("molecules"))
     shell.done("train", "--data", "molecules", "--epochs", 25 if changed else 3, *train, "--out", "model", "-q")
     certify = ["certify", "--model", "model", *asking, *LITTLE, "--out", "run"]
@@ -75,7 +72,7 @@ def test_every_defence_goes_through_every_command(
         assert "feature_radius" in answers[0]
 
 
-def test_a_model_remembers_its_groups_unless_others_are_typed(shell: Shell) -> None:
+def test_a_model_remembers_its_groups_unless_others_are_typed(shell):
     shell.write(
         rule="3 * graph.num_edges > graph.num_nodes", nodes=8
     )  # tells sub-graphs with many edges from those with few
@@ -91,7 +88,7 @@ def test_a_model_remembers_its_groups_unless_others_are_typed(shell: Shell) -> N
     assert CertifySettings.read(Path("smoothed")).defence["name"] == "smoothing"
 
 
-def test_depth_and_budget_are_options_and_part_of_the_run(shell: Shell) -> None:
+def test_depth_and_budget_are_options_and_part_of_the_run(shell):
     certify = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all", "--groups", 3, "--workers", 1]
     orders = {"counts": ["--depth", 0], "one": ["--depth", 1], "budget": ["--calls", 50], "auto": []}
     radii, questions = {}, {}
@@ -112,7 +109,7 @@ def test_depth_and_budget_are_options_and_part_of_the_run(shell: Shell) -> None:
     assert (refused.code, "depth = 1" in refused.err) == (2, True)
 
 
-def test_noise_of_either_kind_is_changed_alone(shell: Shell) -> None:
+def test_noise_of_either_kind_is_changed_alone(shell):
     write_molecules(Path("molecules"))
     shell.done(
         "train", "--data", "molecules", "--keep", 0.95, "--label-keep", 0.9, "--epochs", 2, "--out", "model", "-q"

@@ -4,20 +4,18 @@ import csv
 import io
 import json
 import sqlite3
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from flipproof.defences.node_smoothing import NodeSmoothing
-from support.command_line import Command
 
 CLASSES = np.repeat([0, 1], 50)
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     """A citation network of two classes with 50 nodes each, whose words and links tell them apart."""
     rng = np.random.default_rng(0)
     edges = [
@@ -31,7 +29,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "network.npz"
 
 
-def test_from_training_to_report(command: Command, data: Path, tmp_path: Path) -> None:
+def test_from_training_to_report(command, data, tmp_path):
     model, run = tmp_path / "model", tmp_path / "run"
     noise = ("--add", 0, "--remove", 0, "--bit-add", 0.02, "--bit-remove", 0.6)
     trained = command("train", "--task", "nodes", "--data", data, *noise, "--epochs", 20, "--out", model, "--json")
@@ -72,9 +70,7 @@ def test_from_training_to_report(command: Command, data: Path, tmp_path: Path) -
     assert altered.err.count("was altered") == 2, "the evidence, and the line to beat; not one finding per node"
 
 
-def test_a_killed_sampling_goes_on_with_any_workers(
-    command: Command, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_sampling_goes_on_with_any_workers(command, data, tmp_path, monkeypatch):
     """Blocks of samples are kept as they are done; certificates are those of a run that nobody stopped."""
     model = tmp_path / "model"
     command("train", "--task", "nodes", "--data", data, "--add", 0.01, "--remove", 0.4, "--epochs", 2, "--out", model)
@@ -122,7 +118,7 @@ def test_a_killed_sampling_goes_on_with_any_workers(
         (["train", "--task", "nodes", "--data", "nowhere"], "nowhere does not exist"),
     ],
 )
-def test_refused_training(command: Command, data: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_refused_training(command, data, tmp_path, arguments, words):
     given = arguments if "--data" in arguments else [*arguments, "--data", str(data)]
     ended = command(*given, "--out", tmp_path / "model")
     assert ended.code == 2
@@ -130,7 +126,7 @@ def test_refused_training(command: Command, data: Path, tmp_path: Path, argument
     assert not (tmp_path / "model").exists()
 
 
-def test_refused_certification(command: Command, data: Path, tmp_path: Path) -> None:
+def test_refused_certification(command, data, tmp_path):
     model, run = tmp_path / "model", tmp_path / "run"
     command("train", "--task", "nodes", "--data", data, "--epochs", 1, "--out", model)
     for arguments, words in (

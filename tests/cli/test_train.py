@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flipproof import models
-from support.command_line import Command, Shell
+from support.command_line import Command
 from support.shared_data import data_root
 
 
@@ -18,7 +18,7 @@ def train(command: Command, *arguments: object) -> dict[str, object]:
     return summary
 
 
-def test_everything_certify_needs_is_stored(shell: Shell) -> None:
+def test_everything_certify_needs_is_stored(shell):
     noise = ["--add", 0.1, "--remove", 0.3]
     summary = train(shell, "--data", "graphs", *noise, "--split-seed", 5, "--out", "models/m", "--model", "gcn")
     assert summary["graphs"] == {"train": 7, "validation": 1, "test": 4}
@@ -36,7 +36,7 @@ def test_everything_certify_needs_is_stored(shell: Shell) -> None:
     assert settings["model_sha256"] == saved.weights_hash
 
 
-def test_a_real_data_set_by_name(tmp_path: Path, command: Command) -> None:
+def test_a_real_data_set_by_name(tmp_path, command):
     noise, model = ["--add", 0.01, "--remove", 0.3], tmp_path / "m"
     train(command, "--data", "MUTAG", "--root", data_root(), *noise, "--out", model)
     certify = ["certify", "--model", model, "--samples", 50, "--graphs", 3, "--json", "--out", tmp_path / "run"]
@@ -56,12 +56,12 @@ def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(state: _State, *arguments: object) -> object:
         if len(state.history) == epochs:
             raise KeyboardInterrupt
-        return step(state, *arguments)  # type: ignore[arg-type]
+        return step(state, *arguments)
 
     monkeypatch.setattr(_State, "run_step", stop)
 
 
-def test_ctrl_c_and_the_same_command_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+def test_ctrl_c_and_the_same_command_again(tmp_path, monkeypatch, command):
     arguments = ["train", "--data", "topologies:24", "--keep", 0.9, "--epochs", 4, "--copies", 2]
     with monkeypatch.context() as patched:
         stopped_after(0, patched)

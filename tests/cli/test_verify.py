@@ -30,7 +30,7 @@ def refused(shell: Shell, index: int) -> str:
 
 
 @pytest.mark.parametrize("certify", [SMOOTHING, VOTING], ids=["smoothing", "voting"])
-def test_a_run_passes_as_it_was_written_and_every_alteration_is_named(shell: Shell, certify: list[object]) -> None:
+def test_a_run_passes_as_it_was_written_and_every_alteration_is_named(shell, certify):
     shell.done(*certify)
     assert shell.done("verify", "run").out == (
         "verified: 4 certificates follow from their evidence, and what the model was shown can be made again\n"
@@ -59,7 +59,7 @@ def test_a_run_passes_as_it_was_written_and_every_alteration_is_named(shell: She
 
 
 @pytest.mark.parametrize("method", ["influence", "votes"])
-def test_altered_samples_are_noticed_even_with_a_hash_that_fits(shell: Shell, method: str) -> None:
+def test_altered_samples_are_noticed_even_with_a_hash_that_fits(shell, method):
     shell.done(*SMOOTHING, "--method", method)
     index = CertifySettings.read(Path("run")).graphs[1]
     votes = evidence_of("run", index)
@@ -82,7 +82,7 @@ def test_altered_samples_are_noticed_even_with_a_hash_that_fits(shell: Shell, me
             assert words in refused(shell, index), changed
 
 
-def test_altered_group_votes_are_noticed_even_with_a_hash_that_fits(shell: Shell) -> None:
+def test_altered_group_votes_are_noticed_even_with_a_hash_that_fits(shell):
     shell.write(rule="3 * graph.num_edges > graph.num_nodes", nodes=8)
     shell.done(*VOTING)
     graphs = CertifySettings.read(Path("run")).graphs

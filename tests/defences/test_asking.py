@@ -1,6 +1,5 @@
 """Asking about many graphs: a model that is no function of the graph is refused wherever the graph stands, and tried once."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +43,7 @@ DEFENCES = {
 
 
 @pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[fp.Graph]:
+def tried(monkeypatch):
     """The graphs on which a model of labels is tried."""
     graphs: list[fp.Graph] = []
     original = BlackBoxClassifier.probe
@@ -60,7 +59,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[fp.Graph]:
 @pytest.mark.parametrize("kind", DEFENCES)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("place", [0, _TRIED_FIRST - 1, _TRIED_FIRST, 12])
-def test_a_model_is_refused_wherever_the_graph_stands(tmp_path: Path, kind: str, workers: int, place: int) -> None:
+def test_a_model_is_refused_wherever_the_graph_stands(tmp_path, kind, workers, place):
     make, question = DEFENCES[kind]
     graphs = [*GRAPHS[:place], ODD, *GRAPHS[place:]]
     engine: Any = ThisProcess() if workers == 1 else Processes(workers)
@@ -77,7 +76,7 @@ def test_a_model_is_refused_wherever_the_graph_stands(tmp_path: Path, kind: str,
 
 
 @pytest.mark.parametrize("kind", DEFENCES)
-def test_every_graph_is_tried_once(kind: str, tried: list[fp.Graph]) -> None:
+def test_every_graph_is_tried_once(kind, tried):
     make, question = DEFENCES[kind]
     graphs = [*GRAPHS, *GRAPHS[:3], ODD]
     defence = make(parity)
@@ -86,7 +85,7 @@ def test_every_graph_is_tried_once(kind: str, tried: list[fp.Graph]) -> None:
     assert defence.certify_all(graphs, engine=Processes(2), **question) == wanted
 
 
-def test_what_is_finished_is_not_tried_again(tmp_path: Path, tried: list[fp.Graph]) -> None:
+def test_what_is_finished_is_not_tried_again(tmp_path, tried):
     make, question = DEFENCES["voting"]
     fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **question)
     tried.clear()
@@ -96,7 +95,7 @@ def test_what_is_finished_is_not_tried_again(tmp_path: Path, tried: list[fp.Grap
     assert tried == [*GRAPHS[:_TRIED_FIRST], GRAPHS[10]]
 
 
-def test_a_model_that_sees_no_edge_is_tried_on_all_graphs_before_the_work(tried: list[fp.Graph]) -> None:
+def test_a_model_that_sees_no_edge_is_tried_on_all_graphs_before_the_work(tried):
     blind = fp.EdgeBlindClassifier(parity, num_classes=2)
     blind.check(GRAPHS)
     assert len(tried) == 1, "without edges all of them are the same graph"

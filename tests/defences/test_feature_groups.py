@@ -12,7 +12,7 @@ PATH = fp.Graph(4, [(0, 1), (1, 2), (2, 3)], np.eye(3)[[0, 1, 2, 0]])
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_attack_within_the_certified_region_changes_the_vote(seed: int) -> None:
+def test_no_attack_within_the_certified_region_changes_the_vote(seed):
     voting = fp.VotingClassifier(hashed(seed, 7), fp.EdgeGroups(3, key=seed), feature_groups=3, num_classes=2)
     certificate = voting.certify(PATH)
     assert certificate.axes == ("flips", "changed nodes")
@@ -28,7 +28,7 @@ def test_no_attack_within_the_certified_region_changes_the_vote(seed: int) -> No
             assert labels[key] == certificate.label
 
 
-def test_the_region_ends_where_an_attack_succeeds() -> None:
+def test_the_region_ends_where_an_attack_succeeds():
     """A classifier that knows the clean sub-graphs by heart and says something else of all others."""
     known = set()
     full = (fp.EdgeGroups(3, key=key) for key in range(100))
@@ -56,7 +56,7 @@ def test_the_region_ends_where_an_attack_succeeds() -> None:
         assert 1 in answers
 
 
-def test_a_sub_graph_shows_the_features_of_its_own_group() -> None:
+def test_a_sub_graph_shows_the_features_of_its_own_group():
     groups = fp.EdgeGroups(2, key=3)
     members = groups.of_nodes(4, 3)
     assert members.tolist() == groups.of_nodes(9, 3)[:4].tolist()
@@ -79,7 +79,7 @@ def test_a_sub_graph_shows_the_features_of_its_own_group() -> None:
     )
 
 
-def test_evidence_keeps_what_it_needs() -> None:
+def test_evidence_keeps_what_it_needs():
     voting = fp.VotingClassifier(hashed(0, 4), 3, feature_groups=2, num_classes=2)
     votes = voting.vote(PATH)
     again = type(votes).from_bytes(votes.to_bytes())
@@ -89,7 +89,7 @@ def test_evidence_keeps_what_it_needs() -> None:
     assert not fp.VotingClassifier(hashed(0, 4), 3, num_classes=2).defence.made(again, 2)
 
 
-def test_one_group_is_voting_as_it_was() -> None:
+def test_one_group_is_voting_as_it_was():
     plain = fp.VotingClassifier(hashed(1, 5), 3, num_classes=2)
     single = fp.VotingClassifier(hashed(1, 5), 3, feature_groups=1, num_classes=2)
     assert plain.certify(PATH, depth=1).to_dict() == single.certify(PATH, depth=1).to_dict()
@@ -97,14 +97,14 @@ def test_one_group_is_voting_as_it_was() -> None:
     assert plain.certify(PATH).feature_radius is None
 
 
-def test_how_the_model_is_run_depends_on_no_feature_value() -> None:
+def test_how_the_model_is_run_depends_on_no_feature_value():
     voting = fp.VotingClassifier(hashed(0, 4), 3, feature_groups=2, num_classes=2)
     changed = PATH.replaced(node_features=np.eye(3)[[2, 2, 1, 0]])
     shown = [voting.shown(graph).node_features.tobytes() for graph in (PATH, changed)]
     assert shown[0] == shown[1]
 
 
-def test_wrong_input_is_one_sentence() -> None:
+def test_wrong_input_is_one_sentence():
     voting = fp.VotingClassifier(hashed(0, 4), 3, feature_groups=2, num_classes=2)
     with pytest.raises(fp.InputError, match="knows no prices; got depth 1"):
         voting.certify(PATH, depth=1)
@@ -118,7 +118,7 @@ def test_wrong_input_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("renumber", [False, True])
-def test_training_shows_one_feature_group_and_validation_all(renumber: bool) -> None:
+def test_training_shows_one_feature_group_and_validation_all(renumber):
     groups = fp.EdgeGroups(2)
     view = SubGraphs(groups, renumber=renumber, feature_groups=3)
     parts = LabelledGraphs([PATH.replaced(label=0), PATH.replaced(label=1)], "graphs")

@@ -1,7 +1,6 @@
 """Smoothing over node features: what models are shown, what is refused, what votes keep, how alpha is shared."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ def graph(labels: tuple[int, ...] = (0, 1, 2, 0, 1, 0), **changes: Any) -> fp.Gr
 
 def has_zeros(graphs: list[fp.Graph]) -> list[int]:
     """Class 0 if at least two nodes have label 0."""
-    return [int(noisy.node_features[:, 0].sum() < 2) for noisy in graphs]  # type: ignore[index]
+    return [int(noisy.node_features[:, 0].sum() < 2) for noisy in graphs]
 
 
 def smooth(feature_noise: FeatureNoise = LABELS, model: Any = has_zeros, **options: Any) -> fp.SmoothedClassifier:
@@ -58,7 +57,7 @@ class PygRecorder(nn.Module):
 
 
 @pytest.mark.parametrize("noise", [LABELS, BITS, fp.BitNoise(keep=0.8)], ids=str)
-def test_every_way_to_a_model_shows_the_noisy_features(noise: FeatureNoise) -> None:
+def test_every_way_to_a_model_shows_the_noisy_features(noise):
     wanted, shown = drawn(noise, 200), list[NDArray[Any]]()
 
     def black_box(graphs: list[fp.Graph]) -> list[int]:
@@ -75,7 +74,7 @@ def test_every_way_to_a_model_shows_the_noisy_features(noise: FeatureNoise) -> N
         assert np.array_equal(batch[:200].numpy(), wanted)
 
 
-def test_degrees_are_computed_again_beside_noisy_labels() -> None:
+def test_degrees_are_computed_again_beside_noisy_labels():
     module = Recorder().eval()
     smooth(model=module, features="own+degree").sample(graph(), samples=200, seed=0)
     x, adjacency, _ = next(seen for seen in module.seen if len(seen[0]) >= 200)
@@ -85,7 +84,7 @@ def test_degrees_are_computed_again_beside_noisy_labels() -> None:
 
 @pytest.mark.parametrize("make", [models.GIN, models.GCN], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("noise", [LABELS, BITS], ids=str)
-def test_built_in_networks_answer_as_on_whole_graphs(noise: FeatureNoise, make: Callable[..., Any]) -> None:
+def test_built_in_networks_answer_as_on_whole_graphs(noise, make):
     network = make(3, 2, hidden=8, seed=1).eval()
     votes = smooth(noise, network).sample(graph(), samples=300, seed=4)
     stream = SampleStream(graph(), EDGES, seed=4)
@@ -95,7 +94,7 @@ def test_built_in_networks_answer_as_on_whole_graphs(noise: FeatureNoise, make: 
     assert votes.labels.tolist() == Undefended(network).predict_all(shown)
 
 
-def test_the_twin_sees_the_noisy_features() -> None:
+def test_the_twin_sees_the_noisy_features():
     pytest.importorskip("numba")
     pyg = pytest.importorskip("torch_geometric.nn")
 
@@ -112,20 +111,19 @@ def test_the_twin_sees_the_noisy_features() -> None:
     with_twin = smooth(model=net)
     votes = with_twin.sample(graph(), samples=300, seed=4)
     assert with_twin.classifier.suited(graph(), EDGES).path == "compiled twin"
-    net.dense_twin = False  # type: ignore[assignment]
+    net.dense_twin = False
     alone = smooth(model=net)
     assert alone.sample(graph(), samples=300, seed=4) == dataclasses.replace(votes, compared=1)
     assert alone.classifier.suited(graph(), EDGES).path == "message passing"
 
 
-def test_feature_values_do_not_choose_how_a_model_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feature_values_do_not_choose_how_a_model_is_run(monkeypatch):
     tried = list[NDArray[Any]]()
 
     def keeps(self: Any, of: fp.Graph, noise: fp.EdgeNoise) -> str:
         from flipproof.classifiers.guard import nodes_batch
 
         features = nodes_batch(of, noise, self.feature_noise).node_features
-        assert features is not None
         tried.append(features)
         return ""
 
@@ -152,7 +150,7 @@ class _Mean(nn.Module):
         return self.last(self.pool(self.conv(x, edge_index), batch))
 
 
-def test_batches_and_workers_change_nothing() -> None:
+def test_batches_and_workers_change_nothing():
     network = models.GIN(3, 2, hidden=8, seed=1).eval()
     whole = smooth(model=network).certify_all([graph(), graph((0, 0, 0, 0, 1, 1, 2))], samples=1500, seed=2)
     parts = smooth(model=network, memory=2**21).certify_all(
@@ -161,7 +159,7 @@ def test_batches_and_workers_change_nothing() -> None:
     assert whole == parts
 
 
-def test_memory_counts_noisy_features() -> None:
+def test_memory_counts_noisy_features():
     wide = fp.Graph(300, [], np.eye(2000, dtype=np.float32)[np.arange(300)])
     plain, noisy = (
         as_classifier(has_zeros, num_classes=2, memory=2**26, feature_noise=noise) for noise in (None, LABELS)
@@ -180,9 +178,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("noise", "odd", "words"), REFUSED)
-def test_features_that_do_not_suit_the_noise_are_refused_before_any_call(
-    noise: FeatureNoise, odd: fp.Graph, words: str
-) -> None:
+def test_features_that_do_not_suit_the_noise_are_refused_before_any_call(noise, odd, words):
     def never(graphs: list[fp.Graph]) -> list[int]:
         raise AssertionError("asked")
 
@@ -192,23 +188,23 @@ def test_features_that_do_not_suit_the_noise_are_refused_before_any_call(
         smooth(noise, never).certify_all([graph(), odd])
 
 
-def test_noise_that_the_model_does_not_see_is_refused() -> None:
+def test_noise_that_the_model_does_not_see_is_refused():
     for features in ("degree", "constant", "one-hot-degree"):
         with pytest.raises(fp.InputError, match="which the model does not see"):
             smooth(features=features)
     with pytest.raises(fp.InputError, match="must be a LabelNoise or BitNoise"):
-        smooth(EDGES)  # type: ignore[arg-type]
+        smooth(EDGES)
     with pytest.raises(fp.InputError, match="pass the model itself"):
         smooth(model=as_classifier(has_zeros, num_classes=2))
 
 
 @pytest.mark.parametrize("noise", [LABELS, BITS, fp.BitNoise(keep=0.8)], ids=str)
-def test_votes_keep_what_replays_the_features(noise: FeatureNoise) -> None:
+def test_votes_keep_what_replays_the_features(noise):
     votes = smooth(noise).sample(graph(), samples=1500, seed=1)
     stored = Votes.from_bytes(votes.to_bytes())
     assert stored == votes
     assert stored.feature_noise == noise
-    assert np.array_equal(stored.graph.node_features, votes.graph.node_features)  # type: ignore[arg-type]
+    assert np.array_equal(stored.graph.node_features, votes.graph.node_features)
     assert stored.made_again()
     assert fp.certify_votes(stored) == fp.certify_votes(votes)
     assert stored.first(1000) == smooth(noise).sample(graph(), samples=1000, seed=1)
@@ -219,13 +215,13 @@ def test_votes_keep_what_replays_the_features(noise: FeatureNoise) -> None:
     assert dataclasses.replace(votes, feature_noise=weaker).digest != votes.digest
 
 
-def test_changed_bits_are_another_graph() -> None:
+def test_changed_bits_are_another_graph():
     votes = smooth(BITS).sample(graph(), samples=1000, seed=1)
     other = votes.graph.replaced(node_features=ONE_HOT[[0, 1, 2, 0, 1, 1]])
     assert not dataclasses.replace(votes, graph=other).made_again()
 
 
-def test_features_that_were_not_under_noise_are_not_stored() -> None:
+def test_features_that_were_not_under_noise_are_not_stored():
     votes = fp.SmoothedClassifier(has_zeros, EDGES, num_classes=2).sample(graph(), samples=1000, seed=0)
     assert Votes.from_bytes(votes.to_bytes()).graph.node_features is None
     certificate = fp.certify_votes(votes)
@@ -233,7 +229,7 @@ def test_features_that_were_not_under_noise_are_not_stored() -> None:
 
 
 @pytest.mark.parametrize("method", ["votes", "influence", "paper"])
-def test_alpha_is_shared_between_two_readings(method: str) -> None:
+def test_alpha_is_shared_between_two_readings(method):
     votes = smooth(fp.LabelNoise(keep=0.9)).sample(graph((0, 0, 0, 0, 1, 2)), samples=4000, seed=3)
     certificate = fp.certify_votes(votes, alpha=0.02, method=method)
     level = 0.02 if method == "votes" else 0.01
@@ -253,7 +249,7 @@ def test_alpha_is_shared_between_two_readings(method: str) -> None:
     assert "changed label" in str(certificate)
 
 
-def test_a_model_that_sees_no_edge_is_smoothed_over_its_features() -> None:
+def test_a_model_that_sees_no_edge_is_smoothed_over_its_features():
     class Blind(nn.Module):
         edge_blind, num_classes = True, 2
 
@@ -267,7 +263,7 @@ def test_a_model_that_sees_no_edge_is_smoothed_over_its_features() -> None:
     assert certificate.feature_radius == 1
 
 
-def test_joint_grid_sums_up_all_kinds_of_changes() -> None:
+def test_joint_grid_sums_up_all_kinds_of_changes():
     """By enumeration: any flips of either kind with any changes of either kind."""
     both = fp.SmoothedClassifier(has_zeros, fp.EdgeNoise(add=0.05, remove=0.3), num_classes=2, feature_noise=BITS)
     certificate = both.certify(graph((0, 0, 0, 0, 0, 0)), samples=20_000, seed=0)
@@ -281,7 +277,7 @@ def test_joint_grid_sums_up_all_kinds_of_changes() -> None:
         certified = all(
             all(n < size for n, size in zip(cell, grid.shape, strict=True)) and grid[cell] for cell in cells
         )
-        alone = (changes == 0 and flips <= certificate.radius) or (flips == 0 and changes <= certificate.feature_radius)  # type: ignore[operator]
+        alone = (changes == 0 and flips <= certificate.radius) or (flips == 0 and changes <= certificate.feature_radius)
         assert joint[flips, changes] == (certified or alone)
     assert (
         fp.SmoothedClassifier(has_zeros, EDGES, num_classes=2).certify(graph(), samples=100, seed=0).joint_grid.size

@@ -71,7 +71,6 @@ def check(case: Case) -> None:
         if bought is None:
             assert certificate.radius == truth.radius == graph.num_slots
         elif bought.exact:
-            assert attack is not None
             assert certificate.radius == truth.radius == len(attack) - 1
             assert certificate.label == voting.predict(graph) != voting.predict(graph.flipped(attack))
         else:
@@ -81,20 +80,20 @@ def check(case: Case) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(cases())
-def test_never_above_the_truth_and_the_truth_at_full_depth(case: Case) -> None:
+def test_never_above_the_truth_and_the_truth_at_full_depth(case):
     check(case)
 
 
 @pytest.mark.guarantee
 @settings(max_examples=100, deadline=None)
 @given(cases(5))
-def test_the_same_of_five_nodes(case: Case) -> None:
+def test_the_same_of_five_nodes(case):
     check(case)
 
 
 @settings(max_examples=100, deadline=None)
 @given(cases(), st.integers(1, 40))
-def test_no_budget_makes_a_false_certificate(case: Case, calls: int) -> None:
+def test_no_budget_makes_a_false_certificate(case, calls):
     voting, model, graph = case
     truth = truth_of(voting, model, graph)
     votes = voting.price(graph, depth=FULL, calls=calls)
@@ -103,10 +102,9 @@ def test_no_budget_makes_a_false_certificate(case: Case, calls: int) -> None:
     assert fp.certify_group_votes(votes).radius >= fp.certify_group_votes(votes, depth=0).radius
 
 
-def test_altered_flips_do_not_pass_as_made_again() -> None:
+def test_altered_flips_do_not_pass_as_made_again():
     voting = fp.VotingClassifier(Table(2, 1), 1, num_classes=2)
     votes = voting.price(fp.Graph(5, [(0, 1), (1, 2)]), depth=2)
-    assert votes.prices is not None
     assert len(votes.prices.ways)
     for column, value in ((2, 5), (3, 5), (5, 99)):
         ways = votes.prices.ways.copy()
@@ -116,7 +114,7 @@ def test_altered_flips_do_not_pass_as_made_again() -> None:
         assert not altered.made_again()
 
 
-def test_evidence_without_prices_does_not_answer_a_deeper_question() -> None:
+def test_evidence_without_prices_does_not_answer_a_deeper_question():
     voting = fp.VotingClassifier(Table(2, 1, 0, 0.9), 3, num_classes=2)
     plain = voting.vote(fp.Graph(6, [(0, 1), (1, 2)]))
     assert PriceSearch(depth=0).read(plain) == fp.certify_group_votes(plain)
@@ -125,7 +123,7 @@ def test_evidence_without_prices_does_not_answer_a_deeper_question() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"depth": -1}, {"calls": 0}, {"depth": "two"}, {"depth": 1.5}])
-def test_bad_questions_are_refused(arguments: dict[str, Any]) -> None:
+def test_bad_questions_are_refused(arguments):
     with pytest.raises(fp.InputError, match=next(iter(arguments))):
         PriceSearch(**arguments)
 
@@ -143,15 +141,15 @@ class Counted:
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups: int) -> None:
+def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups):
     model = Counted(Table(3, 5, 1, 0.97))
     voting = fp.VotingClassifier(model, groups, num_classes=3)
     graph = fp.Graph(8, [(0, 1), (1, 2), (2, 3), (4, 6)])
     voting.check([graph])
     model.graphs.clear()
     model.alone = 0
-    voting.check = lambda graphs, request: None  # type: ignore[method-assign]
-    voting.try_on = lambda graph: None  # type: ignore[method-assign]
+    voting.check = lambda graphs, request: None
+    voting.try_on = lambda graph: None
     votes = voting.price(graph, depth=2)
     # of the votes, and of every piece of work of up to 1,024 sets of flips, one graph is asked about again, alone
     assert 2 - (groups == 1) <= model.alone <= 1 + 2 * groups
@@ -161,14 +159,14 @@ def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups: int) -> None:
     assert len(model.graphs) - len(set(model.graphs)) < groups * (1 + groups) + again
 
 
-def test_the_search_stops_when_the_radius_is_decided() -> None:
+def test_the_search_stops_when_the_radius_is_decided():
     """A lone vote that one flip buys: nothing else has to be known."""
     voting = fp.VotingClassifier(lambda graphs: [graph.num_edges % 2 for graph in graphs], 1, num_classes=2)
     votes = voting.price(fp.Graph(9, [(0, 1)]), depth=3)
     assert (fp.certify_group_votes(votes).radius, votes.depth) == (0, 1)
 
 
-def test_one_group_is_exhaustive_verification() -> None:
+def test_one_group_is_exhaustive_verification():
     """More than 3 edges, of a graph with 6: three removals change the answer, and nothing less does."""
     voting = fp.VotingClassifier(lambda graphs: [int(graph.num_edges > 3) for graph in graphs], 1, num_classes=2)
     graph = fp.Graph(8, [(0, node) for node in range(1, 7)])
@@ -177,7 +175,6 @@ def test_one_group_is_exhaustive_verification() -> None:
     exact = voting.price(graph, depth=3)
     assert exact.purchase() is not None
     attack = exact.attack()
-    assert attack is not None
     assert set(map(tuple, attack.tolist())) <= {(0, node) for node in range(1, 7)}
     certificate = fp.certify_group_votes(exact)
     assert (certificate.removes_radius, certificate.adds_radius) == (2, 3)  # three additions are all that was tried
@@ -185,9 +182,7 @@ def test_one_group_is_exhaustive_verification() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "count", "states"), [(100, 2, False), (9, 3, True)])
-def test_large_graphs_are_asked_by_lists_of_edges_and_small_ones_by_states(
-    nodes: int, count: int, states: bool
-) -> None:
+def test_large_graphs_are_asked_by_lists_of_edges_and_small_ones_by_states(nodes, count, states):
     """Sets of one and two flips in several groups, in one batch; beyond 4,096 node pairs it holds lists."""
     groups = fp.EdgeGroups(count)
     graph = fp.Graph(
@@ -221,7 +216,7 @@ def stubborn(groups: int) -> fp.VotingClassifier:
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_the_order_and_size_of_pieces_do_not_change_the_evidence(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_and_size_of_pieces_do_not_change_the_evidence(groups, monkeypatch):
     from flipproof.defences import pricing
 
     def backwards(work: Any, pieces: Any) -> list[Any]:
@@ -236,7 +231,7 @@ def test_the_order_and_size_of_pieces_do_not_change_the_evidence(groups: int, mo
         assert wanted[index].prices is not None
 
 
-def test_ties_within_rounding_count_for_both_classes() -> None:
+def test_ties_within_rounding_count_for_both_classes():
     import torch
 
     class Tied(torch.nn.Module):
@@ -251,13 +246,12 @@ def test_ties_within_rounding_count_for_both_classes() -> None:
     votes = voting.price(fp.Graph(5, [(0, 1), (1, 2), (2, 3)]), depth=2)
     certificate = fp.certify_group_votes(votes)
     bought = votes.purchase()
-    assert bought is not None
     assert bought.exact
     assert votes.attack() is None  # it would hang on rounding
     assert (certificate.label, certificate.radius, certificate.adds_radius) == (0, 0, 1)
 
 
-def test_what_half_precision_rounds_otherwise_in_another_batch_counts_as_said() -> None:
+def test_what_half_precision_rounds_otherwise_in_another_batch_counts_as_said():
     import torch
 
     class Shifted(torch.nn.Module):

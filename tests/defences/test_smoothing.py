@@ -48,7 +48,7 @@ def fast(noise: fp.EdgeNoise = NOISE) -> fp.SmoothedClassifier:
 
 
 @pytest.fixture
-def smooth() -> fp.SmoothedClassifier:
+def smooth():
     return fp.SmoothedClassifier(few_or_many, NOISE, num_classes=3)
 
 
@@ -66,7 +66,7 @@ def graphs() -> list[fp.Graph]:
 
 @pytest.mark.parametrize("method", ["votes", "paper", "influence"])
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
-def test_a_certificate_is_read_off_the_votes(smooth: fp.SmoothedClassifier, method: str, alpha: float) -> None:
+def test_a_certificate_is_read_off_the_votes(smooth, method, alpha):
     votes = smooth.sample(wheel(), samples=2000, seed=4)
     again = certify_votes(votes, alpha=alpha, method=method)
     assert smooth.certify(wheel(), samples=2000, alpha=alpha, seed=4, method=method) == again
@@ -76,17 +76,15 @@ def test_a_certificate_is_read_off_the_votes(smooth: fp.SmoothedClassifier, meth
     assert again.noise == NOISE
 
 
-def test_a_smaller_alpha_never_gives_a_larger_radius() -> None:
+def test_a_smaller_alpha_never_gives_a_larger_radius():
     votes = fast().sample(wheel(), samples=3000, seed=0)
     for method in ("votes", "paper"):
         radii = [certify_votes(votes, alpha=alpha, method=method).radius for alpha in (1e-9, 1e-3, 0.1, 0.4)]
         assert radii == sorted(radii)
 
 
-def test_without_a_seed_a_fresh_one_is_drawn_and_recorded(smooth: fp.SmoothedClassifier) -> None:
+def test_without_a_seed_a_fresh_one_is_drawn_and_recorded(smooth):
     first, second = (smooth.certify(wheel(), samples=200) for _ in range(2))
-    assert first.seed is not None
-    assert second.seed is not None
     assert first.seed != second.seed  # false alarm once in 2**63
     assert smooth.certify(wheel(), samples=200, seed=first.seed) == first
     votes = smooth.sample(wheel(), samples=200)
@@ -96,7 +94,7 @@ def test_without_a_seed_a_fresh_one_is_drawn_and_recorded(smooth: fp.SmoothedCla
     assert many[0].seed == many[1].seed != first.seed
 
 
-def test_predict_names_a_wrong_class_with_probability_alpha_at_most() -> None:
+def test_predict_names_a_wrong_class_with_probability_alpha_at_most():
     """One slot, empty: class 1 (an edge) has share 0.45. Of 600 predictions at alpha 0.1 the number of wrong ones is at most
     Binomial(600, 0.1) in law; a limit of 90 is exceeded by chance with probability 5e-5."""
 
@@ -114,7 +112,7 @@ def test_predict_names_a_wrong_class_with_probability_alpha_at_most() -> None:
 
 
 @pytest.mark.parametrize("method", ["votes", "paper", "influence"])
-def test_a_single_node_no_edges_and_no_noise(smooth: fp.SmoothedClassifier, method: str) -> None:
+def test_a_single_node_no_edges_and_no_noise(smooth, method):
     single = smooth.certify(fp.Graph(1, []), samples=100, method=method)
     assert (single.label, single.radius, single.num_slots) == (0, 0, 0)
     calm = fp.SmoothedClassifier(few_or_many, fp.EdgeNoise(keep=0.97), num_classes=3)
@@ -130,7 +128,7 @@ def test_a_single_node_no_edges_and_no_noise(smooth: fp.SmoothedClassifier, meth
 # ---- the same votes whatever the order, the batch or the process -------------------------------------------------------
 
 
-def test_the_order_of_graphs_does_not_matter(smooth: fp.SmoothedClassifier) -> None:
+def test_the_order_of_graphs_does_not_matter(smooth):
     in_order = smooth.certify_all(graphs(), samples=600, seed=3)
     order = np.random.default_rng(0).permutation(len(graphs()))
     shuffled = smooth.certify_all([graphs()[k] for k in order], samples=600, seed=3)
@@ -155,7 +153,7 @@ cast = [[part.labels.tolist(), list(part.checksums)] for part in votes]
 """
 
 
-def test_another_process_casts_the_same_votes() -> None:
+def test_another_process_casts_the_same_votes():
     threads = torch.get_num_threads()
     here: dict[str, Any] = {}
     exec(VOTES_OF_TWO_MODELS, here)
@@ -172,7 +170,7 @@ def same_law(first: NDArray[Any], second: NDArray[Any], *, false_alarm: float) -
     return bool(stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue > false_alarm)
 
 
-def test_relabelling_the_nodes_leaves_the_distribution_of_votes() -> None:
+def test_relabelling_the_nodes_leaves_the_distribution_of_votes():
     """A permutation-invariant classifier on a graph and relabelled copies, 4,096 votes each; false-alarm rate 5 x 1e-6.
     Other nodes mean other slots, hence other samples: the votes differ, their law must not."""
     smooth = fast(fp.EdgeNoise(add=0.1, remove=0.3))
@@ -188,7 +186,7 @@ def test_relabelling_the_nodes_leaves_the_distribution_of_votes() -> None:
 # ---- many graphs -------------------------------------------------------------------------------------------------------
 
 
-def test_simultaneous_divides_alpha_by_the_number_of_graphs(smooth: fp.SmoothedClassifier) -> None:
+def test_simultaneous_divides_alpha_by_the_number_of_graphs(smooth):
     together = smooth.certify_all(graphs(), samples=500, seed=0, alpha=0.06, simultaneous=True)
     assert together == smooth.certify_all(graphs(), samples=500, seed=0, alpha=0.06 / 6)
     assert together[0].alpha == pytest.approx(0.01)
@@ -196,7 +194,7 @@ def test_simultaneous_divides_alpha_by_the_number_of_graphs(smooth: fp.SmoothedC
     assert smooth.certify_all([]) == []
 
 
-def test_the_progress_bar_runs_on_stderr(smooth: fp.SmoothedClassifier, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_bar_runs_on_stderr(smooth, capsys):
     shown = smooth.certify_all(graphs(), samples=100, seed=0, progress=True)
     captured = capsys.readouterr()
     assert captured.out == ""  # machine-readable output may go there
@@ -221,7 +219,7 @@ class Backwards:
             yield task, work(task)
 
 
-def test_an_engine_is_used_and_changes_nothing() -> None:
+def test_an_engine_is_used_and_changes_nothing():
     engine, smooth = Backwards(), fast()
     assert smooth.certify_all(graphs(), samples=2100, seed=5, engine=engine) == smooth.certify_all(
         graphs(), samples=2100, seed=5
@@ -242,7 +240,7 @@ def test_an_engine_is_used_and_changes_nothing() -> None:
         ("one twice", "every task once; got graph 0 again"),
     ],
 )
-def test_an_engine_that_errs_is_noticed(smooth: fp.SmoothedClassifier, fault: str, part: str) -> None:
+def test_an_engine_that_errs_is_noticed(smooth, fault, part):
     class Faulty(ThisProcess):
         def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
             if fault == "loses one":
@@ -272,7 +270,7 @@ def test_an_engine_that_errs_is_noticed(smooth: fp.SmoothedClassifier, fault: st
         ({"method": "vote"}, "method must be one of .*got 'vote'"),
     ],
 )
-def test_arguments_out_of_range_are_refused_before_the_model_is_asked(options: dict[str, Any], part: str) -> None:
+def test_arguments_out_of_range_are_refused_before_the_model_is_asked(options, part):
     def never(noisy: list[fp.Graph]) -> list[int]:
         raise AssertionError("the model was asked")
 
@@ -283,13 +281,13 @@ def test_arguments_out_of_range_are_refused_before_the_model_is_asked(options: d
         smooth.certify_all([wheel()], **options)
 
 
-def test_other_noise_and_other_graphs_are_refused(smooth: fp.SmoothedClassifier) -> None:
+def test_other_noise_and_other_graphs_are_refused(smooth):
     with pytest.raises(fp.InputError, match=r"noise must be an EdgeNoise; got 0.9 .*EdgeNoise\(keep=0.9\)"):
-        fp.SmoothedClassifier(few_or_many, 0.9, num_classes=3)  # type: ignore[arg-type]
+        fp.SmoothedClassifier(few_or_many, 0.9, num_classes=3)
     with pytest.raises(fp.InputError, match="expected a graph"):
         smooth.certify("wheel")
     with pytest.raises(fp.InputError, match="wrap it in a list"):
-        smooth.certify_all(wheel())  # type: ignore[arg-type]
+        smooth.certify_all(wheel())
     with pytest.raises(fp.InputError, match="both directions"):
         smooth.certify(np.triu(np.ones((3, 3)), 1))
 
@@ -305,7 +303,7 @@ def with_clean_degrees(graph: fp.Graph) -> fp.Graph:
     "features",
     [None, "own", "own+degree", ["own", "constant"], lambda graph: graph.node_features, transforms.OneHotDegree(10)],
 )
-def test_clean_degrees_are_refused_whatever_lets_them_through(features: Any) -> None:
+def test_clean_degrees_are_refused_whatever_lets_them_through(features):
     class Never(torch.nn.Module):
         def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
             raise AssertionError("the model was asked")
@@ -319,7 +317,7 @@ def test_clean_degrees_are_refused_whatever_lets_them_through(features: Any) -> 
 
 
 @pytest.mark.parametrize("features", ["degree", "one-hot-degree", "constant"])
-def test_hooks_that_do_not_read_own_features_do_not_mind(features: str) -> None:
+def test_hooks_that_do_not_read_own_features_do_not_mind(features):
     width = {"one-hot-degree": 64}.get(features, 1)
     smooth = fp.SmoothedClassifier(GCN(width, 3, seed=0).eval(), NOISE, features=features)
     plain = smooth.sample(wheel(), samples=50, seed=0)
@@ -340,7 +338,7 @@ def labelled_nodes(n: int = 6, edges: int = 7, seed: int = 0) -> fp.Graph:
     return fp.Graph(n, chosen, rng.normal(size=(n, 2)).astype(np.float32))
 
 
-def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling() -> None:
+def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling():
     model, graph = blind(), labelled_nodes()
     calls: list[int] = []
     model.network.register_forward_pre_hook(lambda _, arguments: calls.append(len(arguments[0])))
@@ -363,7 +361,7 @@ def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling() -> 
 
 
 @pytest.mark.parametrize("features", ["degree", "one-hot-degree", "own+degree", lambda graph: graph.node_features])
-def test_edge_blind_models_refuse_features_that_do(features: Any) -> None:
+def test_edge_blind_models_refuse_features_that_do(features):
     with pytest.raises(
         fp.InputError, match=r"features of an edge-blind model must not depend on edges; got .*constant"
     ):
@@ -372,7 +370,7 @@ def test_edge_blind_models_refuse_features_that_do(features: Any) -> None:
         fp.SmoothedClassifier(blind(1), NOISE).certify(with_clean_degrees(wheel()))
 
 
-def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs() -> None:
+def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs():
     smooth = fp.SmoothedClassifier(blind(1), NOISE, features="constant")
     large = smooth.certify(fp.Graph(400, [(k, k + 1) for k in range(399)]))
     assert large.radius == 400 * 399 // 2
@@ -383,7 +381,7 @@ def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs() -> None:
     assert smooth.certify(fp.Graph(1, [])).radius == 0
 
 
-def test_noises_worth_trying_differ_and_know_what_is_out_of_reach() -> None:
+def test_noises_worth_trying_differ_and_know_what_is_out_of_reach():
     def titles(graph: fp.Graph) -> list[str]:
         graphs = Dataset([graph, graph.replaced(label=1)])
         return [space("smoothing").title(settings) for settings in space("smoothing").candidates(graphs)]

@@ -27,7 +27,7 @@ def smoothed_target(cube: Cube, samples: int, seed: int = 0) -> SmoothedTarget:
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
-def test_margins_under_common_noise_have_the_exact_mean(noise) -> None:
+def test_margins_under_common_noise_have_the_exact_mean(noise):
     cube = cube_of("random", noise, 3)
     target = smoothed_target(cube, 20_000)
     flips = np.array(list(itertools.combinations(range(6), 2)))
@@ -39,7 +39,7 @@ def test_margins_under_common_noise_have_the_exact_mean(noise) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
-def test_common_noise_differs_only_in_attacked_slots(noise) -> None:
+def test_common_noise_differs_only_in_attacked_slots(noise):
     cube = cube_of("random", noise, 4)
     target = smoothed_target(cube, 500)
     clean = np.where(cube.clean, target.if_edge, target.if_empty)
@@ -54,7 +54,7 @@ def test_common_noise_differs_only_in_attacked_slots(noise) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
-def test_confirmed_successes_are_real(noise) -> None:
+def test_confirmed_successes_are_real(noise):
     confirmed = 0
     for seed in range(12):
         cube = cube_of("random", noise, seed)
@@ -70,7 +70,7 @@ def test_confirmed_successes_are_real(noise) -> None:
     assert confirmed >= 2
 
 
-def test_a_false_success_is_confirmed_no_more_often_than_alpha() -> None:
+def test_a_false_success_is_confirmed_no_more_often_than_alpha():
     """Two classes exactly alike: no rival is more likely than the label, the worst case for the test."""
     slots = 3
     parity = np.array([bin(state).count("1") % 2 for state in range(2**slots)])
@@ -84,7 +84,7 @@ def test_a_false_success_is_confirmed_no_more_often_than_alpha() -> None:
     assert false >= 1  # and the test can fail
 
 
-def test_an_unconfirmed_attack_is_no_success() -> None:
+def test_an_unconfirmed_attack_is_no_success():
     cube = cube_of("random", fp.EdgeNoise(keep=0.8), 0)
     smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), cube.noise)
     label = int(cube.shares.argmax())
@@ -93,7 +93,7 @@ def test_an_unconfirmed_attack_is_no_success() -> None:
     assert not result.success
 
 
-def test_options_of_the_base_classifier_are_refused() -> None:
+def test_options_of_the_base_classifier_are_refused():
     cube = cube_of("random", NOISES[0], 0)
     smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), NOISES[0])
     with pytest.raises(fp.InputError, match="has its own features"):

@@ -26,7 +26,7 @@ def trained(groups: int | None) -> tuple[fp.models.GIN, fp.datasets.Dataset]:
     return model, parts.test
 
 
-def test_the_answers_of_every_kind_of_model_are_those_on_the_sub_graphs() -> None:
+def test_the_answers_of_every_kind_of_model_are_those_on_the_sub_graphs():
     """Dense, message passing and callable, in batches and one by one; features are the sub-graph's own degrees."""
     torch.manual_seed(0)
     models = {
@@ -44,7 +44,7 @@ def test_the_answers_of_every_kind_of_model_are_those_on_the_sub_graphs() -> Non
     assert counted.vote(SIX).labels.tolist() == np.minimum(sizes, 2).tolist()
 
 
-def test_many_sub_graphs_are_cut_into_batches() -> None:
+def test_many_sub_graphs_are_cut_into_batches():
     largest = 0
 
     def classify(graphs: list[fp.Graph]) -> list[int]:
@@ -57,7 +57,7 @@ def test_many_sub_graphs_are_cut_into_batches() -> None:
     assert 8 < largest <= 256
 
 
-def test_what_would_make_certificates_false_is_refused() -> None:
+def test_what_would_make_certificates_false_is_refused():
     degrees = [SIX.replaced(node_features=SIX.degrees[:, None].astype(float)), SIX]
     model = GCN(in_features=1, num_classes=2, seed=0).eval()
     with pytest.raises(fp.InputError, match="degree"):
@@ -80,7 +80,7 @@ def test_what_would_make_certificates_false_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["random", "greedy", "gradient"])
-def test_attacks_succeed_beyond_the_radius_and_never_within(name: str) -> None:
+def test_attacks_succeed_beyond_the_radius_and_never_within(name):
     network, test = trained(3)
     voting = fp.VotingClassifier(network, 3, features="degree")
     attack, certificates = fp.attacks.by_name(name), voting.certify_all(test[:6])
@@ -99,7 +99,7 @@ def test_attacks_succeed_beyond_the_radius_and_never_within(name: str) -> None:
 # ---- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_training_on_sub_graphs_helps_the_vote() -> None:
+def test_training_on_sub_graphs_helps_the_vote():
     right = {}
     for groups in (None, 3):
         model, test = trained(groups)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ def smooth_classifier(folder: Path, deaths: int = 0) -> fp.SmoothedClassifier:
 
 # a cluster that dies takes the process that started it along: such tests stay out of make test
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
+def cluster():
     pytest.importorskip("ray")
     with RayCluster(workers=2) as running:
         yield running
@@ -47,14 +46,14 @@ OPTIONS: dict[str, Any] = {"samples": 2_100, "seed": 1, "method": "votes"}
 
 
 @pytest.mark.guarantee
-def test_certificates_are_those_of_one_process(cluster: RayCluster, tmp_path: Path) -> None:
+def test_certificates_are_those_of_one_process(cluster, tmp_path):
     smooth = smooth_classifier(tmp_path)
     assert smooth.certify_all(GRAPHS, engine=cluster, **OPTIONS) == smooth.certify_all(GRAPHS, **OPTIONS)
     assert str(cluster) == "a Ray cluster of 1 node and 2 cores"
 
 
 @pytest.mark.guarantee
-def test_killed_workers_change_nothing(cluster: RayCluster, tmp_path: Path) -> None:
+def test_killed_workers_change_nothing(cluster, tmp_path):
     expected = smooth_classifier(tmp_path).certify_all(GRAPHS, **OPTIONS)
     dying = smooth_classifier(tmp_path, deaths=2)
     assert dying.certify_all(GRAPHS, engine=cluster, **OPTIONS) == expected
@@ -62,7 +61,7 @@ def test_killed_workers_change_nothing(cluster: RayCluster, tmp_path: Path) -> N
 
 
 @pytest.mark.guarantee
-def test_what_a_task_raises_is_raised_as_it_was(cluster: RayCluster) -> None:
+def test_what_a_task_raises_is_raised_as_it_was(cluster):
     def fails(task: int) -> int:
         from flipproof.errors import InputError
 
@@ -75,7 +74,7 @@ def test_what_a_task_raises_is_raised_as_it_was(cluster: RayCluster) -> None:
 
 
 @pytest.mark.guarantee
-def test_a_node_is_lost_in_the_middle() -> None:
+def test_a_node_is_lost_in_the_middle():
     """Ray's own way to have two nodes on one machine; one is removed while it works."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
@@ -101,7 +100,7 @@ def test_a_node_is_lost_in_the_middle() -> None:
     assert answered == {index: smooth.sample(graph, samples=samples, seed=1) for index, graph in enumerate(GRAPHS)}
 
 
-def test_without_ray_the_line_that_installs_it(tmp_path: Path) -> None:
+def test_without_ray_the_line_that_installs_it(tmp_path):
     """In a process of its own: a cluster that runs in this one would lose Ray, too."""
     write_graphs(tmp_path / "graphs")
     (tmp_path / "own.py").write_text(OWN_MODEL)

@@ -112,7 +112,7 @@ def truth_of(base: str, nodes: int, noise: str) -> Truth:
     return Truth(base_labels(base, nodes), BASES[base][1], NOISES[noise])
 
 
-def test_enumeration_agrees_with_sampling() -> None:
+def test_enumeration_agrees_with_sampling():
     """The truth itself, against 200,000 samples of one graph; each share within six standard deviations (1e-8)."""
     truth, graph = truth_of("triangles", 4, "unequal"), all_graphs(4)[55]
     smooth = fp.SmoothedClassifier(TableClassifier(base_labels("triangles", 4), 3), NOISES["unequal"])
@@ -128,7 +128,7 @@ STEPS = [pytest.param(100, id="11 graphs"), pytest.param(5, id="205 graphs", mar
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("step", STEPS)
-def test_no_attack_inside_a_sampled_radius(step: int, base: str, noise: str, method: str) -> None:
+def test_no_attack_inside_a_sampled_radius(step, base, noise, method):
     """3,000 samples, alpha 1e-5: of 84 x 11 (or 84 x 205) certificates 0.01 (0.17) may be false in expectation at the very
     worst; seeds are fixed, so that the outcome is too."""
     truth = truth_of(base, 5, noise)
@@ -141,7 +141,7 @@ def test_no_attack_inside_a_sampled_radius(step: int, base: str, noise: str, met
 
 
 @pytest.mark.parametrize("method", ["votes", "paper", "influence"])
-def test_the_checker_catches_a_radius_that_is_one_too_large(method: str) -> None:
+def test_the_checker_catches_a_radius_that_is_one_too_large(method):
     caught = certified = 0
     for base, noise in itertools.product(("one pair", "two pairs", "triangles"), ("keep .9", "keep .7")):
         truth = truth_of(base, 5, noise)
@@ -155,7 +155,7 @@ def test_the_checker_catches_a_radius_that_is_one_too_large(method: str) -> None
     assert caught >= 5
 
 
-def test_the_checker_catches_a_grid_that_promises_too_much() -> None:
+def test_the_checker_catches_a_grid_that_promises_too_much():
     truth = truth_of("one pair", 4, "keep .9")
     clean = 0  # no edge: class 0, and adding the pair changes it
     assert not truth.contradicts(clean, 0, 0, np.array([[True]]))
@@ -181,9 +181,7 @@ def smallest_attacks(
     ("graphs", "samples", "attacks", "least_radii", "least_found"),
     [(12, 1000, ["greedy"], 2, 2), (32, 10_000, ["random", "greedy", "gradient"], 10, 5)],
 )
-def test_no_attack_succeeds_within_sampled_certificates(
-    graphs: int, samples: int, attacks: list[str], least_radii: int, least_found: int
-) -> None:
+def test_no_attack_succeeds_within_sampled_certificates(graphs, samples, attacks, least_radii, least_found):
     network, test = trained("gin", 0.9)
     smooth = fp.SmoothedClassifier(network, fp.EdgeNoise(keep=0.9), features="degree")
     certificates = smooth.certify_all(test[:graphs], samples=samples, seed=1)

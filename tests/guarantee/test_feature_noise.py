@@ -38,7 +38,6 @@ class Table:
         self.weights = np.cumprod([1, *base[:0:-1]])[::-1]
 
     def number(self, graph: fp.Graph) -> int:
-        assert graph.node_features is not None
         edges = set(map(tuple, graph.edges.tolist()))
         features = graph.node_features.ravel() if self.bits else graph.node_features.argmax(axis=1)
         return int(np.concatenate([[pair in edges for pair in PAIRS], features]).astype(int) @ self.weights)
@@ -76,7 +75,7 @@ def false_certificates(world: World, seed: int, cases: int, samples: int) -> tup
                 all(count < size for count, size in zip(attack, certificate.grid.shape, strict=True))
                 and certificate.grid[attack]
             ):
-                rivals = np.delete(shares[attacked], certificate.label, axis=1).max(axis=1)  # type: ignore[arg-type]
+                rivals = np.delete(shares[attacked], certificate.label, axis=1).max(axis=1)
                 wrong |= bool((shares[attacked, certificate.label] <= rivals).any())
                 beyond += any(attack)
         only_features = world.changes[clean][:, certificate.grid.ndim - feature_axes(world) :].sum(axis=1)
@@ -93,7 +92,7 @@ def feature_axes(world: World) -> int:
     return len(world.feature_noise.changes(world.categories))
 
 
-def test_no_joint_attack_inside_the_grid_changes_the_answer() -> None:
+def test_no_joint_attack_inside_the_grid_changes_the_answer():
     totals = np.sum(
         [false_certificates(world, seed, cases=3, samples=500) for seed, world in enumerate(WORLDS)], axis=0
     )
@@ -104,14 +103,14 @@ def test_no_joint_attack_inside_the_grid_changes_the_answer() -> None:
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"{world.noise}-{world.feature_noise}")
-def test_no_joint_attack_inside_the_grid_changes_the_answer_often(world: World) -> None:
+def test_no_joint_attack_inside_the_grid_changes_the_answer_often(world):
     """False alarm: 1e-6 for each world, at failure probability alpha; every certificate has votes of its own."""
     false, number, beyond = false_certificates(world, 17, cases=100, samples=1000)
     assert beyond > 60
     assert stats.binom.sf(false - 1, number, ALPHA) > 1e-6
 
 
-def test_leaking_clean_features_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaking_clean_features_are_caught(monkeypatch):
     """The planted fault: the model is shown the clean features."""
     from flipproof.noise.feature_stream import LabelStream
 

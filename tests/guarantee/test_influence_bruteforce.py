@@ -148,9 +148,7 @@ def parted_votes(cube: Cube, slot: int, top: int, rival: int) -> np.ndarray:
     ("count", "seed", "sizes", "most_flips", "bounds", "gain"),
     [(24, 1, (3, 5), 4, 500, 1.0), pytest.param(400, 2, (6, 7, 8), 5, 75_000, 1.1, marks=pytest.mark.guarantee)],
 )
-def test_no_bound_is_above_the_truth(
-    count: int, seed: int, sizes: tuple[int, ...], most_flips: int, bounds: int, gain: float
-) -> None:
+def test_no_bound_is_above_the_truth(count, seed, sizes, most_flips, bounds, gain):
     tally: Counter[str] = Counter()
     for cube in cubes(count, seed, sizes):
         check(cube, tally, most_flips)
@@ -160,7 +158,7 @@ def test_no_bound_is_above_the_truth(
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(600, marks=pytest.mark.guarantee)])
-def test_the_sign_test_passes_no_lost_lead_beyond_its_level(count: int) -> None:
+def test_the_sign_test_passes_no_lost_lead_beyond_its_level(count):
     """For every slot and rival: what the exact shares say, and how often the test then passes, exactly."""
     tally: Counter[str] = Counter()
     for cube in cubes(count=count, seed=3, sizes=(3, 5, 7), noises=(*NOISES[:6], *WEAK_NOISES)):
@@ -199,7 +197,7 @@ def fewest(votes: int, level: float) -> int:
 
 
 @pytest.mark.parametrize("level", [0.3, 0.01, 0.0005])
-def test_the_sign_test_is_exact_at_one_half(level: float) -> None:
+def test_the_sign_test_is_exact_at_one_half(level):
     for votes in (5, 20, 100, 333):
         count = fewest(votes, level)
         assert stats.binom.sf(count - 1, votes, 0.5) <= level < stats.binom.sf(count - 2, votes, 0.5)
@@ -319,7 +317,7 @@ def false_certificates(case: Case, alpha: float, trials: int) -> tuple[int, int]
     + [pytest.param(case, alpha, 1500, 0.2, marks=pytest.mark.guarantee) for case in CASES for alpha in (0.02, 0.3)],
     ids=lambda value: value.name if isinstance(value, Case) else None,
 )
-def test_false_certificates_stay_within_alpha(case: Case, alpha: float, trials: int, at_stake: float) -> None:
+def test_false_certificates_stay_within_alpha(case, alpha, trials, at_stake):
     false, full = false_certificates(case, alpha, trials)
     assert false <= stats.binom.isf(1e-6, trials, alpha)
     assert full > at_stake * trials  # else nothing was at stake
@@ -354,5 +352,5 @@ def false_sign_tests(keep: float, alpha: float, trials: int) -> int:
     [(keep, 0.3, 200) for keep in (0.95, 0.99)]
     + [pytest.param(k, a, 1500, marks=pytest.mark.guarantee) for k in (0.95, 0.98, 0.99) for a in (0.02, 0.3)],
 )
-def test_false_sign_tests_stay_within_alpha(keep: float, alpha: float, trials: int) -> None:
+def test_false_sign_tests_stay_within_alpha(keep, alpha, trials):
     assert 0 < false_sign_tests(keep, alpha, trials) <= stats.binom.isf(1e-6, trials, alpha)

@@ -93,27 +93,27 @@ def the_bound_is_attained(world: World, seed: int, cases: int) -> int:
     return attained
 
 
-def test_no_bound_is_above_the_truth() -> None:
+def test_no_bound_is_above_the_truth():
     totals = np.sum([no_bound_is_above_the_truth(world, seed, graphs=2) for seed, world in enumerate(SMALL)], axis=0)
     bounds, withstood, certified = totals.tolist()
     assert bounds > 10_000
     assert withstood > certified > 500
 
 
-def test_the_bound_is_attained() -> None:
+def test_the_bound_is_attained():
     assert sum(the_bound_is_attained(world, seed, cases=10) for seed, world in enumerate(SMALL)) > 150
 
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("world", LARGE, ids=lambda world: f"{world.noise}-{world.feature_noise}-{world.categories}")
-def test_no_bound_is_above_the_truth_on_larger_graphs(world: World) -> None:
+def test_no_bound_is_above_the_truth_on_larger_graphs(world):
     bounds, withstood, _ = no_bound_is_above_the_truth(world, 1, graphs=12)
     assert bounds > 300
     assert withstood > 10
     the_bound_is_attained(world, 2, cases=40)
 
 
-def test_merged_regions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merged_regions_are_caught(monkeypatch):
     """The planted fault: all states of the changed labels are made one region."""
     world = World(EdgeNoise(keep=0.8), LabelNoise(keep=0.6), 3, 2, 3)
     assert the_bound_is_attained(world, 0, cases=20) > 5
@@ -152,9 +152,7 @@ WORST = [
 
 
 @pytest.mark.parametrize(("noise", "feature_noise", "attack"), WORST, ids=str)
-def test_failure_probability_is_at_most_alpha_exactly(
-    noise: EdgeNoise, feature_noise: FeatureNoise, attack: tuple[int, ...]
-) -> None:
+def test_failure_probability_is_at_most_alpha_exactly(noise, feature_noise, attack):
     """Two classes, the share exactly at the threshold of an attack: the Neyman-Pearson classifier is tied after it.
 
     A certificate is false if it names the other class, or says that the attack is withstood.
@@ -174,7 +172,7 @@ def test_failure_probability_is_at_most_alpha_exactly(
 
 
 @pytest.mark.parametrize(("noise", "feature_noise", "attack"), WORST, ids=str)
-def test_coverage_with_rivals(noise: EdgeNoise, feature_noise: FeatureNoise, attack: tuple[int, ...]) -> None:
+def test_coverage_with_rivals(noise, feature_noise, attack):
     """Three classes at the point where the top class and the rival are tied after the attack; 2,000 runs.
 
     False alarm: 1e-6 for each case, at failure probability alpha; seeds are fixed.

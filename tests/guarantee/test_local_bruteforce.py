@@ -39,7 +39,7 @@ def test_attacks_up_to_12_flips_on_real_graphs(name):
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_attacks_on_a_trained_network(groups: int) -> None:
+def test_attacks_on_a_trained_network(groups):
     split = fp.datasets.split(fp.datasets.topologies(64, seed=1), train=48, seed=1)
     model = fp.models.GIN(in_features=1, num_classes=8, seed=0)
     fp.train_voting(model, split.train, groups=groups, renumber=True, epochs=30, flips=1, learning_rate=0.005)

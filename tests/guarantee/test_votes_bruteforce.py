@@ -113,14 +113,14 @@ def check_radii(table: np.ndarray, slots: int, noise: EdgeNoise) -> np.ndarray:
 
 @pytest.mark.parametrize("slots", [1, 3, 6])
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
-def test_no_bound_is_above_the_truth_on_up_to_four_nodes(noise: EdgeNoise, slots: int) -> None:
+def test_no_bound_is_above_the_truth_on_up_to_four_nodes(noise, slots):
     rng = np.random.default_rng(slots)
     compared = sum(check_bounds(build(slots, rng), slots, noise) for build in CLASSIFIERS.values())
     assert compared > 9 * 2 * 2 * (4**slots - 2**slots)
 
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
-def test_no_attack_within_the_radius_succeeds_on_up_to_four_nodes(noise: EdgeNoise) -> None:
+def test_no_attack_within_the_radius_succeeds_on_up_to_four_nodes(noise):
     rng = np.random.default_rng(4)
     radii = [
         check_radii(CLASSIFIERS[name](slots, rng), slots, noise)
@@ -133,7 +133,7 @@ def test_no_attack_within_the_radius_succeeds_on_up_to_four_nodes(noise: EdgeNoi
 @pytest.mark.guarantee
 @pytest.mark.parametrize("name", CLASSIFIERS)
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
-def test_all_graphs_on_five_nodes_all_classifiers(noise: EdgeNoise, name: str) -> None:
+def test_all_graphs_on_five_nodes_all_classifiers(noise, name):
     rng = np.random.default_rng(55)
     for slots in (6, 10):
         for _ in range(3 if name in ("fair", "biased", "three_classes", "junta", "soft") else 1):
@@ -143,7 +143,7 @@ def test_all_graphs_on_five_nodes_all_classifiers(noise: EdgeNoise, name: str) -
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
-def test_no_attack_within_the_radius_succeeds_on_five_nodes(noise: EdgeNoise) -> None:
+def test_no_attack_within_the_radius_succeeds_on_five_nodes(noise):
     rng = np.random.default_rng(56)
     for name in ("biased", "three_classes", "junta", "soft"):
         check_radii(CLASSIFIERS[name](10, rng), 10, noise)
@@ -187,7 +187,7 @@ def tightness(slots: int, noise: EdgeNoise, kinds: list[tuple[int, int]], shares
                 after = laws(slots, noise)[attacked] @ table
                 assert worst_case(share, noise, a, d) == pytest.approx(after, abs=1e-9)
                 gaining = neyman_pearson(clean, attacked, share, slots, noise, first="y")
-                upper = 1 - worst_case(1 - share, noise, a, d)  # type: ignore[operator]
+                upper = 1 - worst_case(1 - share, noise, a, d)
                 assert upper == pytest.approx(laws(slots, noise)[attacked] @ gaining, abs=1e-9)
                 compared += 2
     return compared
@@ -206,16 +206,14 @@ ALL = [(a, d) for a in range(11) for d in range(11 - a) if a + d]
     ],
     ids=["four nodes", "five nodes"],
 )
-def test_the_adversary_attains_the_bound(
-    noise: EdgeNoise, slots: int, kinds: list[tuple[int, int]], shares: list[float], least: int
-) -> None:
+def test_the_adversary_attains_the_bound(noise, slots, kinds, shares, least):
     assert tightness(slots, noise, kinds, shares) >= least
 
 
 # ---- the harness can fail ----------------------------------------------------------------------------------
 
 
-def test_a_false_bound_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_false_bound_would_be_seen(monkeypatch):
     """A bound that is too large by a hundredth, or made for a stronger noise, is caught by the checks above."""
     rng, noise = np.random.default_rng(1), NOISES["keep .8"]
     table = junta(6, rng)
@@ -351,14 +349,12 @@ def fits(false: int, alpha: float, runs: int = RUNS) -> bool:
         ),
     ],
 )
-def test_false_certificates_stay_within_alpha(
-    noise: EdgeNoise, probabilities: np.ndarray, samples: int, method: str, alpha: float, runs: int
-) -> None:
+def test_false_certificates_stay_within_alpha(noise, probabilities, samples, method, alpha, runs):
     false = false_certificates(noise, probabilities, samples, method=method, alpha=alpha, runs=runs)
     assert fits(false, alpha, runs), f"{false} of {runs}"
 
 
-def test_the_points_are_the_worst_ones() -> None:
+def test_the_points_are_the_worst_ones():
     """At a threshold the radius is false, and a hair above it it is true; a tie has no radius."""
     for flips in (1, 2):
         for others in (0.0, 0.1):
@@ -379,7 +375,7 @@ def test_the_points_are_the_worst_ones() -> None:
 @pytest.mark.parametrize(
     "name", ["2 classes, radius 1", "2 classes, radius 2", "3 classes, radius 1, one without votes"]
 )
-def test_five_times_alpha_is_caught(name: str, method: str) -> None:
+def test_five_times_alpha_is_caught(name, method):
     """The planted fault: bounds at ``5 alpha`` on a certificate that says alpha."""
     noise, probabilities, samples = CASES[name]
     false = false_certificates(noise, probabilities, samples, method=method, alpha=5 * ALPHA)
@@ -387,7 +383,7 @@ def test_five_times_alpha_is_caught(name: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["votes", "paper"])
-def test_a_label_without_a_test_is_caught(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_label_without_a_test_is_caught(method, monkeypatch):
     """The planted fault: a tied class is named whenever its share's bound allows it."""
     home = {"votes": "vote_share"}.get(method, method)
     monkeypatch.setattr(f"flipproof.certificates.{home}.label_pvalue", lambda top, second: np.zeros(np.shape(top)))
@@ -396,7 +392,7 @@ def test_a_label_without_a_test_is_caught(method: str, monkeypatch: pytest.Monke
     assert not fits(false, ALPHA)
 
 
-def test_most_of_alpha_is_used() -> None:
+def test_most_of_alpha_is_used():
     """Within alpha, but not by wasting it: the bounds are not far wider than they need to be."""
     for method, least in (("votes", 0.7), ("paper", 0.8)):
         false = false_certificates(*CASES["2 classes, radius 1"], method=method, alpha=ALPHA)
@@ -430,13 +426,13 @@ EXACT = [
 
 
 @pytest.mark.parametrize("method", ["votes", "paper"])
-def test_failure_probability_is_at_most_alpha_exactly(method: str) -> None:
+def test_failure_probability_is_at_most_alpha_exactly(method):
     """Few samples and large alpha, where naming a class that is behind is likeliest."""
     for noise, samples, alpha in EXACT:
         assert exact_failure(noise, samples, alpha, method) <= 1 + 1e-9, (noise, samples, alpha)
 
 
-def test_the_papers_own_level_is_too_large_for_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_papers_own_level_is_too_large_for_few_samples(monkeypatch):
     """At level alpha, as printed, the failure probability exceeds alpha: so the level is lowered there."""
     noise = EdgeNoise(keep=0.55)
     assert exact_failure(noise, 8, 0.1, "paper") <= 1

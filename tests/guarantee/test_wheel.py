@@ -32,7 +32,7 @@ def run(*command: object, folder: Path, code: int = 0) -> str:
 
 
 @pytest.mark.guarantee
-def test_the_wheel_works_alone_in_a_clean_environment(tmp_path: Path) -> None:
+def test_the_wheel_works_alone_in_a_clean_environment(tmp_path):
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, ROOT, folder=tmp_path)
     (wheel,) = tmp_path.glob("flipproof-*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())

@@ -9,7 +9,7 @@ import pytest
 
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, written_run
 from support.certified_runs import run_command
-from support.command_line import OWN_MODEL, Command, write_degrees, write_graphs, write_molecules
+from support.command_line import OWN_MODEL, write_degrees, write_graphs, write_molecules
 from support.runs import replace_evidence, stored
 
 NO_ATTACK = AttackSettings("graphs", "", [], "", None, None, "own", 1, [], {}, 1, 1, 0.1, 0)
@@ -209,7 +209,7 @@ BAD_INPUT = [
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workplace(tmp_path_factory):
     """A folder with good and bad data, models and runs."""
     from flipproof import models
     from flipproof.datasets.sources import DataSource
@@ -240,7 +240,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(workplace: Path) -> Path:
+def runs(workplace):
     """Runs to be refused: a good one, others without certificates or half of them, without a vote, with a torn run.json."""
     run_command(workplace, *OWN.replace("new", "run").replace("50", "40").split())
     for name in ("unfinished", "spoilt", "torn", "halfway"):
@@ -262,9 +262,7 @@ def contents(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("typed", "sentence"), BAD_INPUT, ids=[typed for typed, _ in BAD_INPUT])
-def test_bad_input_gets_one_sentence(
-    runs: Path, typed: str, sentence: str, monkeypatch: pytest.MonkeyPatch, command: Command
-) -> None:
+def test_bad_input_gets_one_sentence(runs, typed, sentence, monkeypatch, command):
     monkeypatch.chdir(runs)
     before = contents(runs)
     done = command(*shlex.split(typed))
@@ -278,9 +276,7 @@ def test_bad_input_gets_one_sentence(
     assert contents(runs) == before
 
 
-def test_a_model_that_fails_on_a_later_graph_keeps_what_is_finished(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, command: Command
-) -> None:
+def test_a_model_that_fails_on_a_later_graph_keeps_what_is_finished(runs, monkeypatch, command):
     monkeypatch.chdir(runs)
     typed = OWN.replace("own:make", "others:later").replace("new", "later") + " --part all"
     # one worker, so that it is known which graphs come first
@@ -291,16 +287,14 @@ def test_a_model_that_fails_on_a_later_graph_keeps_what_is_finished(
     assert [item for item in finished if isinstance(item, int)] == [2, 5, 8, 11]
 
 
-def test_no_command_shows_the_help(command: Command) -> None:
+def test_no_command_shows_the_help(command):
     shown = command()
     assert (shown.code, shown.err) == (0, "")
     assert "certify" in shown.out
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path
-) -> None:
+def test_a_folder_without_permission(runs, monkeypatch, command, tmp_path):
     monkeypatch.chdir(runs)
     tmp_path.chmod(0o500)
     done = command(*OWN.split()[:-1], tmp_path / "new")

@@ -22,7 +22,7 @@ def certified(labels: np.ndarray, adds: int, removes: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("classes", "nodes"), [(2, 5), (3, 4)])
 @pytest.mark.parametrize(("adds", "removes"), [(0, 0), (1, 1), (0, 2), (1, 0), (3, 1)])
-def test_no_other_classes_certify_more(classes: int, nodes: int, adds: int, removes: int) -> None:
+def test_no_other_classes_certify_more(classes, nodes, adds, removes):
     """Against all ways to give every number of edges a class, where classes are common at densities of their own."""
     rng, rows = np.random.default_rng(10 * adds + removes), np.full(3, nodes)
     numbers = np.arange(nodes * (nodes - 1) // 2 + 1)
@@ -41,7 +41,7 @@ def test_no_other_classes_certify_more(classes: int, nodes: int, adds: int, remo
             assert share[labels, numbers][certified(labels, adds, removes)].sum() == pytest.approx(best)
 
 
-def test_what_is_learnt_and_looked_up() -> None:
+def test_what_is_learnt_and_looked_up():
     sizes, edges = np.repeat([6, 30], 20), np.concatenate([np.tile([3, 12], 10), np.tile([60, 300], 10)])
     labels = np.tile([0, 1], 20)
     table = CountTable()
@@ -54,7 +54,7 @@ def test_what_is_learnt_and_looked_up() -> None:
     assert certified(line.numpy(), 4, 4)[[3, 12]].all()
 
 
-def test_one_kind_of_flips_only() -> None:
+def test_one_kind_of_flips_only():
     """Who can only remove edges is kept from one side alone."""
     few, many = [(0, 1), (1, 2)], [(0, 1), (1, 3), (2, 4), (3, 5)]
     graphs = [fp.Graph(6, few, label=0), fp.Graph(6, many, label=1)]
@@ -70,7 +70,7 @@ def test_one_kind_of_flips_only() -> None:
     assert certified(lines[1], 1, 1)[[2, 4]].any()
 
 
-def test_classes_of_few_graphs_can_be_given_the_same_weight() -> None:
+def test_classes_of_few_graphs_can_be_given_the_same_weight():
     few, many = fp.Graph(5, [(0, 1), (1, 2)], label=0), fp.Graph(5, [(0, 1), (1, 2)], label=1)
     graphs = [few] * 3 + [many] * 4 + [fp.Graph(5, [], label=1)] * 9
     for even in (False, True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import flipproof as fp
 from flipproof.models.loading import hook_identity, load_features, load_model, model_identity
 
 
-def test_a_users_model_is_known_by_its_weights_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_model_is_known_by_its_weights_and_code(tmp_path, monkeypatch):
     code = (
         "import torch\n\n\ndef one():\n    torch.manual_seed(0)\n    return torch.nn.Linear(2, 2)\n\n\n"
         "def two():\n    torch.manual_seed(1)\n    return torch.nn.Linear(2, 2)\n"
@@ -78,19 +77,19 @@ _GLOBAL = "answer = {}\ndef helper(): return answer\ndef model(graphs): return [
     ],
     ids=["constant", "captured", "array", "function", "object", "method", "partial", "module", "class", "global"],
 )
-def test_black_boxes_that_differ_are_told_apart(one: Any, other: Any) -> None:
+def test_black_boxes_that_differ_are_told_apart(one, other):
     assert model_identity(one) != model_identity(other)
     assert model_identity(one) == model_identity(one)
 
 
-def test_what_a_black_box_notes_down_makes_it_no_other_model() -> None:
+def test_what_a_black_box_notes_down_makes_it_no_other_model():
     model = _Always(1)
     before = model_identity(model)
     model([fp.Graph(2, [])])
     assert model_identity(model) == before
 
 
-def test_functions_that_call_themselves_and_networks_with_tied_weights_have_an_identity() -> None:
+def test_functions_that_call_themselves_and_networks_with_tied_weights_have_an_identity():
     assert model_identity(_in_a_notebook("def model(graphs): return model(graphs[1:])"))
     network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     network[1].weight = network[0].weight
@@ -100,7 +99,7 @@ def test_functions_that_call_themselves_and_networks_with_tied_weights_have_an_i
     assert model_identity(network) != before
 
 
-def test_features_by_name_and_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_by_name_and_of_ones_own(tmp_path, monkeypatch):
     (tmp_path / "mine_hooks.py").write_text("def ones(graph):\n    return [[1.0]] * graph.num_nodes\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -26,7 +26,7 @@ from support.streams import (
     ("trials", "threshold"),
     [(45, 2**31), (45, 429496730), (7, 1), (1, 2**32 - 1), (300, 2**32 - 2**20), (200, 42949673)],
 )
-def test_counts_table_against_rational_arithmetic(trials: int, threshold: int) -> None:
+def test_counts_table_against_rational_arithmetic(trials, threshold):
     q = Fraction(threshold, 2**32)
     cumulative, mass = [], (1 - q) ** trials
     for count in range(trials + 1):
@@ -41,7 +41,6 @@ def test_counts_table_against_rational_arithmetic(trials: int, threshold: int) -
     assert table.tolist() == kept
     # total-variation distance of the law that the table gives
     law = AdditionLaw.of(trials, threshold)
-    assert law is not None
     steps = [Fraction(0)] * first + [Fraction(int(value), 2**64) for value in table]
     steps += [Fraction(1)] * (trials + 1 - len(steps))
     of_table = [steps[0]] + [b - a for a, b in itertools.pairwise(steps)]
@@ -51,7 +50,7 @@ def test_counts_table_against_rational_arithmetic(trials: int, threshold: int) -
 
 
 @pytest.mark.parametrize(("trials", "threshold"), [(49_945_000, 4295), (199_940_000, 1074), (4850, 8589935)])
-def test_counts_table_of_large_graphs_against_mpmath(trials: int, threshold: int) -> None:
+def test_counts_table_of_large_graphs_against_mpmath(trials, threshold):
     first, table = _binomial_thresholds(trials, threshold)
     with mpmath.workdps(80):
         q = mpmath.mpf(threshold) / 2**32
@@ -65,22 +64,20 @@ def test_counts_table_of_large_graphs_against_mpmath(trials: int, threshold: int
         assert 1 - (total + mass) <= mpmath.mpf(2) ** -64, "what is cut off"
 
 
-def test_counts_are_read_off_the_table() -> None:
+def test_counts_are_read_off_the_table():
     law = AdditionLaw.of(1000, 42949673)
-    assert law is not None
     words = np.array([0, law.thresholds[3] - 1, law.thresholds[3], 2**64 - 1], dtype=np.uint64)
     assert law.counts(words).tolist() == [law.first, law.first + 3, law.first + 4, law.first + len(law.thresholds)]
 
 
-def test_no_additions() -> None:
+def test_no_additions():
     law = AdditionLaw.of(1000, 0)
-    assert law is not None
     assert (law.draws, law.discrepancy) == (0, 0.0)
     source = stream(RING, EdgeNoise(add=0, remove=0.3))
     assert np.isin(source.flip_lists(0, 2000).slot, RING.edge_slots).all()
 
 
-def test_complete_graph_has_nowhere_to_add() -> None:
+def test_complete_graph_has_nowhere_to_add():
     complete = Graph.from_networkx(networkx.complete_graph(95))
     for remove in (0.0, 0.3):
         source = stream(complete, EdgeNoise(add=0.01, remove=remove))
@@ -99,7 +96,7 @@ def first_distinct(words: np.ndarray, count: int, empty: int) -> list[int]:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 400), st.integers(0, 150), st.integers(0, 400))
-def test_cells_are_the_first_distinct_ones_drawn(seed: int, empty: int, most: int, draws: int) -> None:
+def test_cells_are_the_first_distinct_ones_drawn(seed, empty, most, draws):
     rng = np.random.default_rng(seed)
     words = rng.integers(0, 2**64, (4, draws), dtype=np.uint64)
     words[rng.random(words.shape) < 0.2] = (
@@ -119,7 +116,7 @@ def test_cells_are_the_first_distinct_ones_drawn(seed: int, empty: int, most: in
 
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize(("add", "remove"), [(0.0, 0.3), (0.004, 0.0), (0.002, 0.3), (0.03, 0.6)])
-def test_neighbours_are_those_of_the_flipped_graph(frozen: bool, add: float, remove: float) -> None:
+def test_neighbours_are_those_of_the_flipped_graph(frozen, add, remove):
     rng = np.random.default_rng(0)
     pairs = rng.integers(0, 200, (500, 2))
     graph = Graph(200, pairs[pairs[:, 0] != pairs[:, 1]])
@@ -139,7 +136,7 @@ def test_neighbours_are_those_of_the_flipped_graph(frozen: bool, add: float, rem
             assert places[starts[row] : starts[row + 1]].tolist() == np.flatnonzero(wanted[node]).tolist()
 
 
-def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacements_do_not_depend_on_the_batch(monkeypatch):
     calls = []
     original = SampleStream._replacement
     monkeypatch.setattr(

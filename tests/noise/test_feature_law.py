@@ -33,7 +33,7 @@ def dense(bits: tuple[NDArray[np.int64], NDArray[np.int64]], samples: int, cells
 
 
 @pytest.mark.parametrize(("keep", "categories"), [(0.9, 7), (0.6, 2), (0.34, 3), (1 - 2**-30, 3), (0.999, 100)])
-def test_every_other_category_has_its_exact_number_of_draws(keep: float, categories: int) -> None:
+def test_every_other_category_has_its_exact_number_of_draws(keep, categories):
     """Which 32-bit integers give which category: intervals, whose ends are looked at."""
     noise = LabelNoise(keep=keep)
     kept, other = noise.thresholds(categories)
@@ -45,7 +45,7 @@ def test_every_other_category_has_its_exact_number_of_draws(keep: float, categor
     assert shifts == [*range(1, categories), 0, *range(1, categories), 0]
 
 
-def test_labels_follow_the_law() -> None:
+def test_labels_follow_the_law():
     graph, samples = labelled(), 5000
     noise = LabelNoise(keep=0.7)
     drawn = noise.stream(graph, seed=3).batch(0, samples)[0].slot.reshape(samples, 40) % 7
@@ -63,7 +63,7 @@ def test_labels_follow_the_law() -> None:
     assert chi_square_pvalue(following, pairs) > FALSE_ALARM
 
 
-def test_labels_are_left_alone_without_noise() -> None:
+def test_labels_are_left_alone_without_noise():
     graph = labelled()
     assert np.array_equal(LabelNoise(keep=1).stream(graph, seed=0).shown(0, 3)[0], np.stack([graph.node_features] * 3))
 
@@ -83,8 +83,7 @@ bits = pytest.mark.parametrize(("graph", "noise"), BITS.values(), ids=BITS.keys(
 
 
 @bits
-def test_bits_follow_the_law(graph: Graph, noise: BitNoise) -> None:
-    assert graph.node_features is not None
+def test_bits_follow_the_law(graph, noise):
     clean = graph.node_features.ravel() != 0
     samples = 1500
     states = dense(noise.stream(graph, seed=1).batch(0, samples)[0], samples, clean.size)
@@ -100,8 +99,7 @@ def test_bits_follow_the_law(graph: Graph, noise: BitNoise) -> None:
 
 
 @bits
-def test_bytes_tell_what_was_flipped(graph: Graph, noise: BitNoise) -> None:
-    assert graph.node_features is not None
+def test_bytes_tell_what_was_flipped(graph, noise):
     ones, content = noise.stream(graph, seed=4).batch(20, 50)
     sample, cell = np.frombuffer(content, "<i8").reshape(-1, 2).T
     states = np.tile(graph.node_features.ravel() != 0, (30, 1))
@@ -111,7 +109,7 @@ def test_bytes_tell_what_was_flipped(graph: Graph, noise: BitNoise) -> None:
     assert np.array_equal(ones.slot, again[1])
 
 
-def test_the_cost_of_sparse_bits_does_not_grow_with_their_number() -> None:
+def test_the_cost_of_sparse_bits_does_not_grow_with_their_number():
     stream = BitNoise(add=0.01, remove=0.6).stream(words(600, 1000, 0.01), seed=0)
     assert stream._stream.sparse
     assert 0 < stream.discrepancy < 1e-15
@@ -130,7 +128,7 @@ CASES: dict[str, tuple[Graph, FeatureNoise]] = {
 
 @pytest.mark.parametrize(("graph", "noise"), CASES.values(), ids=CASES.keys())
 @pytest.mark.parametrize("size", [1, 7, 100])
-def test_samples_do_not_depend_on_the_batch(graph: Graph, noise: FeatureNoise, size: int) -> None:
+def test_samples_do_not_depend_on_the_batch(graph, noise, size):
     whole, content = noise.stream(graph, seed=11).batch(0, 150)
     cuts = [(start, min(start + size, 150)) for start in range(0, 150, size)]
     parts = [noise.stream(graph, seed=11).batch(*cut) for cut in cuts]
@@ -140,7 +138,7 @@ def test_samples_do_not_depend_on_the_batch(graph: Graph, noise: FeatureNoise, s
     assert np.array_equal(joined, whole)
 
 
-def test_seed_graph_and_noise_change_what_is_drawn() -> None:
+def test_seed_graph_and_noise_change_what_is_drawn():
     for graph, noise in (CASES["labels"], CASES["sparse"]):
         other = graph.replaced(edges=[(0, 5)])
         contents = [stream.batch(0, 4)[1] for stream in (noise.stream(graph, seed=0), noise.stream(graph, seed=1))]
@@ -148,7 +146,7 @@ def test_seed_graph_and_noise_change_what_is_drawn() -> None:
         assert len(set(contents)) == 3
 
 
-def test_bits_and_edges_are_drawn_apart() -> None:
+def test_bits_and_edges_are_drawn_apart():
     """As many slots as bits, all empty: equal draws would show."""
     graph = Graph(11, [], np.zeros((11, 5)))
     law = EdgeNoise(keep=0.6)
@@ -158,7 +156,7 @@ def test_bits_and_edges_are_drawn_apart() -> None:
     assert min(stats.binom.cdf(agree, edges.size, 0.52), stats.binom.sf(agree - 1, edges.size, 0.52)) > FALSE_ALARM
 
 
-def test_checksums_cover_the_meaning() -> None:
+def test_checksums_cover_the_meaning():
     def checksum(graph: Graph, noise: FeatureNoise) -> str:
         return str(noise.stream(graph, seed=0).new_checksum().hexdigest())
 
@@ -174,7 +172,7 @@ def test_checksums_cover_the_meaning() -> None:
     assert checksum(graph, LabelNoise(keep=0.8)) == checksum(graph, LabelNoise(keep=0.8))
 
 
-def test_room_is_what_the_attacker_finds() -> None:
+def test_room_is_what_the_attacker_finds():
     features = np.array([[1, 0, 0], [0, 1, 0]])
     assert LabelNoise().room(features) == (2,)
     assert BitNoise(keep=0.9).room(features) == (6,)
@@ -199,18 +197,18 @@ def test_room_is_what_the_attacker_finds() -> None:
         (BitNoise(keep=0.8), [[1, 0], [0, 0.25]], r"got 0.25 at node 1, column 1 \(pass features > 0"),
     ],
 )
-def test_features_of_another_kind_are_refused(noise: FeatureNoise, features: object, message: str) -> None:
+def test_features_of_another_kind_are_refused(noise, features, message):
     with pytest.raises(InputError, match=message):
-        noise.stream(Graph(2, [], features), seed=0)  # type: ignore[arg-type]
+        noise.stream(Graph(2, [], features), seed=0)
 
 
 @pytest.mark.parametrize("keep", [0, -0.1, 1.1, float("nan"), "0.9", True, None])
-def test_label_noise_needs_a_probability(keep: object) -> None:
+def test_label_noise_needs_a_probability(keep):
     with pytest.raises(InputError, match=r"keep must lie in \(0, 1\]"):
-        LabelNoise(keep=keep)  # type: ignore[arg-type]
+        LabelNoise(keep=keep)
 
 
-def test_bit_noise_checks_its_probabilities_as_edge_noise_does() -> None:
+def test_bit_noise_checks_its_probabilities_as_edge_noise_does():
     for settings in (
         {},
         {"add": 0.6, "remove": 0.5},
@@ -225,7 +223,7 @@ def test_bit_noise_checks_its_probabilities_as_edge_noise_does() -> None:
         assert str(bits.value) == str(edges.value)
 
 
-def test_too_many_additions_are_refused_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_additions_are_refused_before_they_are_drawn(monkeypatch):
     monkeypatch.setattr("flipproof.noise.feature_stream._MOST_DENSE_BITS", 1000)
     with pytest.raises(InputError, match="changes too many of 1,500 bits"):
         BitNoise(keep=0.8).stream(words(), seed=0)

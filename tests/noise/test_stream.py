@@ -31,7 +31,7 @@ from support.streams import (
 )
 
 
-def test_the_cases_are_of_the_kind_they_say() -> None:
+def test_the_cases_are_of_the_kind_they_say():
     for name, (graph, noise) in CASES.items():
         assert stream(graph, noise).sparse == name.startswith("sparse")
         approximate = name.startswith("sparse") and noise.p_add > 0
@@ -41,7 +41,7 @@ def test_the_cases_are_of_the_kind_they_say() -> None:
 
 @cases
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_flips_do_not_depend_on_the_batch(graph: Graph, noise: EdgeNoise, size: int) -> None:
+def test_flips_do_not_depend_on_the_batch(graph, noise, size):
     samples = 2100 if size > 1 else 250
     whole = stream(graph, noise).flips(0, samples)
     parts = [stream(graph, noise).flips(start, min(start + size, samples)) for start in range(0, samples, size)]
@@ -52,7 +52,7 @@ def test_flips_do_not_depend_on_the_batch(graph: Graph, noise: EdgeNoise, size: 
 
 
 @cases
-def test_lists_are_the_flips(graph: Graph, noise: EdgeNoise) -> None:
+def test_lists_are_the_flips(graph, noise):
     flips = stream(graph, noise).flips(5, 105)
     lists = stream(graph, noise).flip_lists(5, 105)
     sample, column = np.nonzero(flips)
@@ -60,7 +60,7 @@ def test_lists_are_the_flips(graph: Graph, noise: EdgeNoise) -> None:
     assert np.array_equal(lists.slot, graph.slots[column])
 
 
-def test_seed_and_graph_change_the_flips_but_names_and_features_do_not() -> None:
+def test_seed_and_graph_change_the_flips_but_names_and_features_do_not():
     base = stream().flips(0, 200)
     assert not np.array_equal(stream(seed=1).flips(0, 200), base)
     assert not np.array_equal(stream(SMALL.flipped([(0, 2)])).flips(0, 200), base)
@@ -77,13 +77,13 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_stream_is_the_one_that_its_version_names(name: str) -> None:
+def test_the_stream_is_the_one_that_its_version_names(name):
     """In every process. If this fails, stored votes can no longer be read: raise STREAM_VERSION, then pin the new checksums."""
     assert STREAM_VERSION == 1
     assert tuple(stream(*CASES[name], seed=2020).checksums(BLOCK + 1)) == GOLDEN[name]
 
 
-def test_the_golden_flips_do_not_depend_on_the_hash() -> None:
+def test_the_golden_flips_do_not_depend_on_the_hash():
     """The flips themselves, written out, so that a change of the checksum's recipe alone is told apart."""
     assert np.packbits(stream(seed=2020).flips(0, 2), axis=1).tolist() == [[1, 200, 0, 0], [16, 20, 4, 0]]
     flipped = stream(RING, SPARSE_NOISE, 2020).flip_lists(0, 1).slot
@@ -92,7 +92,7 @@ def test_the_golden_flips_do_not_depend_on_the_hash() -> None:
 
 
 @cases
-def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(graph: Graph, noise: EdgeNoise) -> None:
+def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(graph, noise):
     first, second = stream(graph, noise).checksums(BLOCK + 1)
     assert list(stream(graph, noise).checksums(1)) == [first]
     assert list(stream(graph, noise).checksums(2 * BLOCK)) == [first, second]
@@ -123,7 +123,7 @@ FITS = {
 
 
 @pytest.mark.parametrize(("graph", "noise", "sparse", "draws"), FITS.values(), ids=FITS.keys())
-def test_flips_follow_the_law(graph: Graph, noise: EdgeNoise, sparse: bool, draws: int | None) -> None:
+def test_flips_follow_the_law(graph, noise, sparse, draws):
     samples = 200_000 if draws is None else 20_000
     source = forced_sparse(graph, noise, 5, draws) if sparse else stream(graph, noise, 5)
     flips = np.concatenate([source.flips(start, start + 20_000) for start in range(0, samples, 20_000)])
@@ -151,14 +151,14 @@ FAULTS: list[tuple[str, Callable[[np.ndarray], np.ndarray]]] = [
 
 
 @pytest.mark.parametrize(("caught_by", "fault"), FAULTS)
-def test_the_test_of_fit_catches_planted_faults(caught_by: str, fault: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_the_test_of_fit_catches_planted_faults(caught_by, fault):
     noise = EdgeNoise(keep=0.8)
     flips = fault(stream(SMALL, noise, 5).flips(0, 200_000))
     assert fit_pvalues(flips, flip_probabilities(SMALL, noise))[caught_by] < FALSE_ALARM
 
 
 @pytest.mark.parametrize("graph", [RING, FROZEN_RING])
-def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph: Graph) -> None:
+def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph):
     """4,950 slots: single slots, additions by group of slots (with pairs of groups), removals, totals."""
     source, samples = stream(graph, SPARSE_NOISE, 3), 40_000
     lists = source.flip_lists(0, samples)
@@ -180,7 +180,7 @@ def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph: Graph) -> Non
     assert min(pvalues.values()) > FALSE_ALARM, pvalues
 
 
-def test_frozen_pairs_never_flip() -> None:
+def test_frozen_pairs_never_flip():
     for graph, noise in ((FROZEN, EdgeNoise(add=0.3, remove=0.6)), (FROZEN_RING, SPARSE_NOISE)):
         source = stream(graph, noise)
         flipped = np.unique(source.flip_lists(0, 20_000).slot)
@@ -191,7 +191,7 @@ def test_frozen_pairs_never_flip() -> None:
         assert (noisy[:, u, v] == graph.adjacency()[u, v]).all()
 
 
-def test_empty_range() -> None:
+def test_empty_range():
     for graph, noise in ((SMALL, EdgeNoise(keep=0.8)), (RING, SPARSE_NOISE)):
         batch, content = stream(graph, noise).batch(5, 5)
         assert content == b""
@@ -200,7 +200,7 @@ def test_empty_range() -> None:
 
 
 @pytest.mark.parametrize("name", ["dense, unequal, frozen", "sparse, frozen"])
-def test_packed_flips_are_those_of_a_block(name: str) -> None:
+def test_packed_flips_are_those_of_a_block(name):
     made = stream(*CASES[name])
     packed, checksum = made.packed_flips(BLOCK)
     assert checksum == list(made.checksums(2 * BLOCK))[1]
@@ -221,9 +221,7 @@ def noises(draw: st.DrawFn) -> EdgeNoise:
 
 
 @given(noises(), st.lists(st.tuples(st.booleans(), st.integers(0, LARGEST)), max_size=20))
-def test_a_slot_flips_exactly_for_the_draws_below_its_threshold(
-    noise: EdgeNoise, slots: list[tuple[bool, int]]
-) -> None:
+def test_a_slot_flips_exactly_for_the_draws_below_its_threshold(noise, slots):
     around = [max(0, min(LARGEST, t + d)) for t in (noise.add_threshold, noise.remove_threshold) for d in (-1, 0, 1)]
     slots = [*slots, *itertools.product((False, True), (*around, 0, LARGEST))]
     states = np.array([state for state, _ in slots])
@@ -234,7 +232,7 @@ def test_a_slot_flips_exactly_for_the_draws_below_its_threshold(
     assert noisy.tolist() == wanted
 
 
-def test_draws_are_a_pure_function_of_purpose_seed_and_index() -> None:
+def test_draws_are_a_pure_function_of_purpose_seed_and_index():
     arguments = [*itertools.product(("training", "attack"), (0, 1, 2**63 - 1), (0, 1, 2, 10**9))]
     known = {key: keyed_draws(*key, (7, 5)) for key in arguments}
     assert len({draws.tobytes() for draws in known.values()}) == len(arguments)
@@ -244,7 +242,7 @@ def test_draws_are_a_pure_function_of_purpose_seed_and_index() -> None:
     assert all(draws.dtype == np.uint32 for draws in known.values())
 
 
-def test_the_golden_draws() -> None:
+def test_the_golden_draws():
     """If this fails, models trained and attacks made with a given seed are no longer the same."""
     assert keyed_draws("golden", 2020, 0, (3,)).tolist() == GOLDEN_DRAWS[0]
     assert keyed_draws("golden", 2020, 7, (3,)).tolist() == GOLDEN_DRAWS[7]
@@ -269,7 +267,7 @@ def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:
 
 
 @cases
-def test_batches_agree_with_a_slow_reconstruction(graph: Graph, noise: EdgeNoise) -> None:
+def test_batches_agree_with_a_slow_reconstruction(graph, noise):
     n, size = graph.num_nodes, 12
     features = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
     source = stream(graph.replaced(node_features=features, label=1, name="secret"), noise)
@@ -297,7 +295,7 @@ def test_batches_agree_with_a_slow_reconstruction(graph: Graph, noise: EdgeNoise
         assert len(noisy.frozen) == 0
 
 
-def test_order_of_edges_does_not_tell_the_clean_graph() -> None:
+def test_order_of_edges_does_not_tell_the_clean_graph():
     """The same noisy graph reached from different clean graphs gives the same bytes."""
     seen: dict[bytes, set[tuple[bytes, bytes, bytes]]] = {}
     origins: dict[bytes, set[str]] = {}

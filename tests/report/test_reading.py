@@ -16,7 +16,7 @@ import flipproof as fp
 from flipproof.attacks import robust_accuracy
 from flipproof.certificates.metrics import share_interval
 from flipproof.report import reading
-from flipproof.report.content import Reading, TableRun
+from flipproof.report.content import Reading
 from flipproof.report.paper_tables import latex, long_csv, paired_csv
 from flipproof.report.reading import check_attacks, read_run, read_tables, run_names, with_attacks, with_lines
 from flipproof.report.report_page import report_page, script_data
@@ -31,7 +31,7 @@ from support.runs import replace_evidence
 
 def evidence_of(folder: Path) -> dict[int, fp.Votes]:
     with open_run(folder, CertifySettings) as run:
-        return dict(read_evidence(run))  # type: ignore[arg-type]
+        return dict(read_evidence(run))
 
 
 def rewrite(path: Path, graph: int, change: Callable[[bytes], bytes]) -> None:
@@ -41,7 +41,7 @@ def rewrite(path: Path, graph: int, change: Callable[[bytes], bytes]) -> None:
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_every_method_reads_the_stored_evidence_at_its_own_level(folder: Path, tmp_path: Path, together: bool) -> None:
+def test_every_method_reads_the_stored_evidence_at_its_own_level(folder, tmp_path, together):
     """Regression: the other methods were read at alpha, the run's own at alpha divided by the number of graphs."""
     place, alpha = folder / "uneven", 0.001 / (12 if together else 1)
     if together:
@@ -58,9 +58,7 @@ def test_every_method_reads_the_stored_evidence_at_its_own_level(folder: Path, t
 @pytest.mark.parametrize(
     ("defence", "sampled"), [(["--keep", "0.95"], True), (["--groups", "1"], False)], ids=["smoothing", "voting"]
 )
-def test_an_attack_within_the_radius_of_any_defence_is_flagged(
-    tmp_path: Path, defence: list[str], sampled: bool
-) -> None:
+def test_an_attack_within_the_radius_of_any_defence_is_flagged(tmp_path, defence, sampled):
     """Regression: attacks on other defences than smoothing were left out of the report."""
     make_small_runs(tmp_path)
     certify(tmp_path, "run", *defence, samples=sampled)
@@ -82,9 +80,7 @@ def test_an_attack_within_the_radius_of_any_defence_is_flagged(
 
 
 @pytest.mark.parametrize("name", ["even", "uneven"])
-def test_of_very_many_graphs_some_are_listed_and_all_are_counted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_of_very_many_graphs_some_are_listed_and_all_are_counted(folder, monkeypatch, name):
     whole = read_run(folder / name, name)
     monkeypatch.setattr(reading, "MOST_LISTED", 5)
     run = read_run(folder / name, name)
@@ -128,7 +124,7 @@ def test_of_very_many_graphs_some_are_listed_and_all_are_counted(
     assert "the table lists 5" in words
 
 
-def test_attacked_graphs_are_listed_even_of_very_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attacked_graphs_are_listed_even_of_very_many(folder, monkeypatch):
     whole = with_attacks([read_run(folder / "even", "even")], folder / "attack")[0]
     monkeypatch.setattr(reading, "MOST_LISTED", 1)
     (run,) = with_attacks([read_run(folder / "even", "even")], folder / "attack")
@@ -136,7 +132,7 @@ def test_attacked_graphs_are_listed_even_of_very_many(folder: Path, monkeypatch:
     assert run.under_attack == whole.under_attack
 
 
-def test_evidence_that_is_missing_or_was_exchanged_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_evidence_that_is_missing_or_was_exchanged_is_refused(folder, tmp_path):
     copy = shutil.copytree(folder / "even", tmp_path / "even")
     other = evidence_of(folder / "uneven")[3].to_bytes()
     rewrite(copy, 3, lambda content: other)
@@ -147,7 +143,7 @@ def test_evidence_that_is_missing_or_was_exchanged_is_refused(folder: Path, tmp_
         read_run(copy, "even")
 
 
-def test_evidence_is_read_graph_by_graph(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evidence_is_read_graph_by_graph(folder, monkeypatch):
     """However many graphs a run has, the evidence of one is held at a time."""
     import gc
     import weakref
@@ -155,7 +151,7 @@ def test_evidence_is_read_graph_by_graph(folder: Path, monkeypatch: pytest.Monke
     alive: list[weakref.ref[object]] = []
 
     def watched(run: object) -> object:
-        for index, evidence in read_evidence(run):  # type: ignore[arg-type]
+        for index, evidence in read_evidence(run):
             alive.append(weakref.ref(evidence))
             yield index, evidence
             del evidence
@@ -171,7 +167,7 @@ def test_evidence_is_read_graph_by_graph(folder: Path, monkeypatch: pytest.Monke
     assert len(alive) == len(run.rows) == 12
 
 
-def test_attacks_are_matched_and_counted(folder: Path) -> None:
+def test_attacks_are_matched_and_counted(folder):
     runs = [read_run(folder / name, name) for name in ("even", "uneven", "blind")]
     even, uneven, blind = with_attacks(runs, folder / "attack")
     # another noise and another model are left alone
@@ -185,7 +181,7 @@ def test_attacks_are_matched_and_counted(folder: Path) -> None:
         check_attacks(folder / "attack", [uneven.settings, blind.settings])
 
 
-def test_of_two_runs_of_attacks_the_stronger_counts(folder: Path, tmp_path: Path) -> None:
+def test_of_two_runs_of_attacks_the_stronger_counts(folder, tmp_path):
     """Regression: the last --attack replaced the ones before it, with all that they had found."""
     (one,) = with_attacks([read_run(folder / "even", "even")], folder / "attack")
     weaker = shutil.copytree(folder / "attack", tmp_path / "attack")
@@ -203,7 +199,7 @@ def fail(content: bytes) -> bytes:
     return json.dumps(stored).encode()
 
 
-def test_an_attack_that_was_altered_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_an_attack_that_was_altered_is_refused(folder, tmp_path):
     copy = shutil.copytree(folder / "attack", tmp_path / "attack")
     stored = read_attacks(copy)[1][1]
     stored["defended"]["flips"] = [[0, 99]]
@@ -212,7 +208,7 @@ def test_an_attack_that_was_altered_is_refused(folder: Path, tmp_path: Path) -> 
         with_attacks([read_run(folder / "even", "even")], copy)
 
 
-def test_the_line_of_a_network_that_ignores_edges(folder: Path, tmp_path: Path) -> None:
+def test_the_line_of_a_network_that_ignores_edges(folder, tmp_path):
     even, blind = (read_run(folder / name, name) for name in ("even", "blind"))
     assert even.line is None
     assert [run.line for run in with_lines([even, blind])] == [6, 6]
@@ -231,7 +227,7 @@ def test_the_line_of_a_network_that_ignores_edges(folder: Path, tmp_path: Path) 
         read_run(copy, "even")
 
 
-def test_names_of_runs(tmp_path: Path) -> None:
+def test_names_of_runs(tmp_path):
     places = [tmp_path / name for name in ("a/run", "b/run", "other")]
     assert run_names(places) == [*map(str, places[:2]), "other"]  # one name for two runs would drop one of them
     with pytest.raises(fp.InputError, match="twice"):
@@ -239,7 +235,7 @@ def test_names_of_runs(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def runs(folder: Path) -> list[TableRun]:
+def runs(folder):
     return read_tables([folder / name for name in ("even", "uneven", "blind")])
 
 
@@ -247,7 +243,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_long_format_has_one_row_per_run_attacker_and_radius(runs: list[TableRun]) -> None:
+def test_long_format_has_one_row_per_run_attacker_and_radius(runs):
     rows = rows_of(long_csv(runs))
     about = "run data part model defence method alpha attacker radius certified_graphs graphs certified_accuracy low95 high95"
     assert list(rows[0]) == [*about.split(), "edge_blind_accuracy", "edge_blind_low95", "edge_blind_high95"]
@@ -264,7 +260,7 @@ def test_long_format_has_one_row_per_run_attacker_and_radius(runs: list[TableRun
     assert [int(row["radius"]) for row in rows_of(long_csv(runs[:1], [2, 40]))] == [2, 40] * 3
 
 
-def test_latex_holds_every_share_with_its_interval_and_escapes_every_name(runs: list[TableRun]) -> None:
+def test_latex_holds_every_share_with_its_interval_and_escapes_every_name(runs):
     named = [replace(runs[0], name=r"50%_a\b & {c}"), *runs[1:]]
     text = latex(named, [0, 1])
     assert latex_text(named[0].name) == r"50\%\_a\textbackslash{}b \& \{c\}"
@@ -288,7 +284,7 @@ def test_latex_holds_every_share_with_its_interval_and_escapes_every_name(runs: 
     assert "McNemar" not in alone
 
 
-def test_paired_tests_compare_the_first_run_graph_by_graph(runs: list[TableRun]) -> None:
+def test_paired_tests_compare_the_first_run_graph_by_graph(runs):
     rows = rows_of(paired_csv(runs, [0, 1]))
     assert [(row["first"], row["second"], row["radius"]) for row in rows] == [
         ("even", "uneven", "0"),
@@ -303,7 +299,7 @@ def test_paired_tests_compare_the_first_run_graph_by_graph(runs: list[TableRun])
     assert {row["comparisons"] for row in rows} == {"4"}
 
 
-def test_runs_that_cannot_be_compared_are_refused(runs: list[TableRun]) -> None:
+def test_runs_that_cannot_be_compared_are_refused(runs):
     fewer = replace(runs[1], rows=runs[1].rows[1:])
     with pytest.raises(fp.InputError, match="same graphs; uneven and even certify different ones"):
         paired_csv([runs[0], fewer])
@@ -312,7 +308,7 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[TableRun]) -> None:
         paired_csv(runs[:1])
 
 
-def test_graphs_without_labels_have_no_accuracy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_without_labels_have_no_accuracy(folder, monkeypatch):
     unlabelled = [{**row, "label": None} for row in read_tables([folder / "even"])[0].rows]
     monkeypatch.setattr("flipproof.report.reading.read_table", lambda _: unlabelled)
     with pytest.raises(fp.InputError, match="without labels, so there is no certified accuracy"):

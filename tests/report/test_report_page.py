@@ -24,22 +24,20 @@ from flipproof.report.templates import bibtex, references
 from flipproof.report.wording import wording
 from flipproof.runs.certifying import read_evidence
 from flipproof.runs.run_folder import CertifySettings, open_run
-from support.command_line import Command
 
 
 @pytest.fixture(scope="module")
-def even(folder: Path) -> CertifiedRun:
+def even(folder):
     return read_run(folder / "even", "even")
 
 
 def lead(run: CertifiedRun) -> str:
     """The headline, without its tags."""
     match = re.search(r'<p class="lead">(.*?)</p>', report_page([run]))
-    assert match is not None
     return re.sub(r"<[^>]+>", "", match[1])
 
 
-def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even: CertifiedRun) -> None:
+def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even):
     assert lead(replace(even, no_line="")).startswith(
         "This was not compared with a classifier that ignores edges: no training"
     )
@@ -61,7 +59,7 @@ def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even: Cer
         assert f"right on {line} of 12 graphs" in lead(run)
 
 
-def test_large_graphs_are_not_drawn(even: CertifiedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_graphs_are_not_drawn(even, monkeypatch):
     def drawn(key: str) -> list[int]:
         return [one[key] for one in page_module.script_data([even])["graphs"] if one["edges"] is not None]
 
@@ -75,7 +73,7 @@ def test_large_graphs_are_not_drawn(even: CertifiedRun, monkeypatch: pytest.Monk
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_entry_is_whole_and_names_author_title_and_year() -> None:
+def test_every_entry_is_whole_and_names_author_title_and_year():
     for key, entry in references().items():
         assert re.fullmatch(r"@\w+\{[a-z0-9]+,\n(  \w+ +=? ?= \{.*\},?\n)+\}", entry), key
         assert entry.count("{") == entry.count("}")
@@ -83,13 +81,13 @@ def test_every_entry_is_whole_and_names_author_title_and_year() -> None:
         assert not re.search(r"[^\x00-\x7f]", entry)
 
 
-def test_defences_cite_entries_that_exist() -> None:
+def test_defences_cite_entries_that_exist():
     cited = {key for name in defence_names() for key in wording(name).references}
     assert cited <= set(references())
     assert {"gao2020certified", "xia2024gnncert", "jin2020certified"} <= cited
 
 
-def test_whatever_names_a_version_names_that_of_the_package() -> None:
+def test_whatever_names_a_version_names_that_of_the_package():
     version = flipproof.__version__
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == version
@@ -100,7 +98,7 @@ def test_whatever_names_a_version_names_that_of_the_package() -> None:
     assert citation["references"][0]["doi"] in references()["gao2020certified"]
 
 
-def test_a_run_is_exported_with_what_it_rests_on(folder: Path, command: Command) -> None:
+def test_a_run_is_exported_with_what_it_rests_on(folder, command):
     done = command("export", folder / "even", folder / "blind", "--format", "bibtex")
     assert (done.code, done.err) == (0, "")
     keys = re.findall(r"^@\w+\{(\w+),", done.out, re.MULTILINE)
@@ -116,7 +114,7 @@ def digests(paths: list[Path]) -> list[str]:
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
-def test_the_same_numbers_give_the_same_files(tmp_path: Path) -> None:
+def test_the_same_numbers_give_the_same_files(tmp_path):
     paths, again = (curves_figure(tmp_path / folder / "beta", [PANEL]) for folder in "ab")
     assert [path.suffix for path in paths] == [".svg", ".pdf", ".png", ".csv"]
     assert digests(paths) == digests(again)
@@ -125,7 +123,7 @@ def test_the_same_numbers_give_the_same_files(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "a").iterdir() if path.name.endswith(".tmp")]
 
 
-def test_numbers_beside_the_figure(tmp_path: Path) -> None:
+def test_numbers_beside_the_figure(tmp_path):
     path = curves_figure(tmp_path / "beta", [PANEL])[-1]
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert len(rows) == 9
@@ -135,7 +133,7 @@ def test_numbers_beside_the_figure(tmp_path: Path) -> None:
     assert (rows[-1]["curve"], rows[-1]["certified_accuracy"]) == ("edge-blind", "0.240000")
 
 
-def test_figures_of_one_and_of_several(folder: Path, tmp_path: Path) -> None:
+def test_figures_of_one_and_of_several(folder, tmp_path):
     runs = [read_run(folder / name, f"_{name}$") for name in ("even", "uneven", "blind")]
     runs = with_attacks(with_lines(runs), folder / "attack")
     paths = write_figures(tmp_path, runs)
@@ -153,7 +151,7 @@ def test_figures_of_one_and_of_several(folder: Path, tmp_path: Path) -> None:
     assert {path.stem for path in alone} == {"certified_accuracy"}
 
 
-def test_curves_are_the_librarys_certified_accuracy(folder: Path, even: CertifiedRun) -> None:
+def test_curves_are_the_librarys_certified_accuracy(folder, even):
     with open_run(folder / "even", CertifySettings) as run:
         votes = [evidence for _, evidence in read_evidence(run)]
     certificates = [evidence.certify(alpha=0.001) for evidence in votes]
@@ -164,7 +162,7 @@ def test_curves_are_the_librarys_certified_accuracy(folder: Path, even: Certifie
     assert curve == even.curve("influence", "radius", top=4, name="even")
 
 
-def test_a_grid_of_additions_and_removals_contains_what_the_radius_says(folder: Path) -> None:
+def test_a_grid_of_additions_and_removals_contains_what_the_radius_says(folder):
     for name in ("even", "uneven"):
         run = read_run(folder / name, name)
         counts = run.add_remove_counts()
@@ -175,13 +173,13 @@ def test_a_grid_of_additions_and_removals_contains_what_the_radius_says(folder: 
             assert counts[adds, removes] >= by_flips[adds + removes]
 
 
-def test_the_chart_ends_where_hardly_a_graph_is_left() -> None:
+def test_the_chart_ends_where_hardly_a_graph_is_left():
     assert reach_worth_drawing(np.array([64, *[3] * 57])) == 3
     assert reach_worth_drawing(np.array([64, 64, *[3] * 56])) == 64
     assert reach_worth_drawing(np.array([-1])) == -1
 
 
-def test_an_edge_blind_run_has_no_end(folder: Path) -> None:
+def test_an_edge_blind_run_has_no_end(folder):
     run = read_run(folder / "blind", "blind")
     assert run.edge_blind
     assert run.defence == "edge-blind"
@@ -201,7 +199,7 @@ ROUNDED = {
 }
 
 
-def test_one_rounding() -> None:
+def test_one_rounding():
     assert {share: percent(*share) for share in ROUNDED} == ROUNDED
 
 
@@ -216,7 +214,7 @@ def attacked(run: CertifiedRun, size: int, *, success: bool = True, role: str = 
     return replace(run, attacks={row["graph"]: {role: result}})
 
 
-def test_an_attack_within_the_radius_is_named(even: CertifiedRun) -> None:
+def test_an_attack_within_the_radius_is_named(even):
     radius = even.rows[1]["radius"]
     assert radius >= 1
     assert attacked(even, radius).broken == [1]

@@ -61,9 +61,7 @@ def certified(folder: Path, defended: DefendedClassifier, engine: Any = None, **
 
 
 @pytest.mark.parametrize("most", [0, 1])
-def test_interrupted_anywhere_it_goes_on_with_the_next_graph_and_ends_with_the_same_bytes(
-    tmp_path: Path, most: int
-) -> None:
+def test_interrupted_anywhere_it_goes_on_with_the_next_graph_and_ends_with_the_same_bytes(tmp_path, most):
     whole = certified(tmp_path / "whole", SMOOTH)
     with pytest.raises(KeyboardInterrupt):
         certified(tmp_path / "run", SMOOTH, Watched(most))
@@ -76,7 +74,7 @@ def test_interrupted_anywhere_it_goes_on_with_the_next_graph_and_ends_with_the_s
     assert nothing.done == []
 
 
-def test_a_run_over_noisy_features_goes_on_and_knows_the_features_of_its_graphs(tmp_path: Path) -> None:
+def test_a_run_over_noisy_features_goes_on_and_knows_the_features_of_its_graphs(tmp_path):
     def with_labels(*labels: int) -> dict[int, fp.Graph]:
         eye = np.eye(3, dtype=np.float64)
         return {
@@ -103,7 +101,7 @@ def test_a_run_over_noisy_features_goes_on_and_knows_the_features_of_its_graphs(
 
 
 @pytest.mark.parametrize("defended", [SMOOTH, VOTING], ids=lambda defended: defended.defence_name)
-def test_a_graph_that_is_alone_is_split_among_the_workers(tmp_path: Path, defended: DefendedClassifier) -> None:
+def test_a_graph_that_is_alone_is_split_among_the_workers(tmp_path, defended):
     pids = tmp_path / "pids"
 
     def noted(graphs: list[fp.Graph]) -> list[int]:
@@ -138,9 +136,7 @@ OTHER_EVIDENCE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("content", ["cut", *OTHER_EVIDENCE])
-def test_evidence_that_cannot_be_used_is_asked_again(
-    tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evidence_that_cannot_be_used_is_asked_again(tmp_path, content, capsys):
     whole = certified(tmp_path, SMOOTH)
     if content == "cut":
         spoil(tmp_path, 3)
@@ -192,7 +188,7 @@ def run_attack(folder: Path, count: int = 4, search: dict[str, Any] | None = Non
         return attack_into(run, AttackWork(attacked, graphs(count), 2, ["greedy"], search), **changes)
 
 
-def test_attacks_are_written_and_not_made_again(tmp_path: Path) -> None:
+def test_attacks_are_written_and_not_made_again(tmp_path):
     radii = {10: (graphs()[10].label, 0), 11: (None, -1)}
     summary = run_attack(tmp_path, radii=radii)
     under_attack = summary["accuracy_under_attack"]
@@ -216,13 +212,13 @@ def test_attacks_are_written_and_not_made_again(tmp_path: Path) -> None:
     }
 
 
-def test_an_attack_within_a_certified_radius_is_told(tmp_path: Path) -> None:
+def test_an_attack_within_a_certified_radius_is_told(tmp_path):
     planted = {index: (graph.label, 99) for index, graph in graphs(5).items()}
     summary = run_attack(tmp_path, 5, {"samples": 96, "confirm_samples": 2000}, radii=planted)
     assert summary["attacks_within_a_certified_radius"] == len(summary["gaps"]) > 0
 
 
-def test_certificates_of_the_same_model_data_and_defence_are_a_measure_and_no_others(tmp_path: Path) -> None:
+def test_certificates_of_the_same_model_data_and_defence_are_a_measure_and_no_others(tmp_path):
     defence, wanted = smoothed(), dataclasses.replace(SETTINGS, features="own", defence=described(smoothed().defence))
     with written_run(tmp_path / "attacks", SETTINGS) as run:
         unlabelled = AttackWork({"base": defence}, {3: fp.Graph(2, [])}, 1, ["greedy"], {})

@@ -29,7 +29,7 @@ from support.runs import settings_of
 SETTINGS = StudySettings("made by hand", {"a": 1})
 
 
-def test_other_settings_are_named_even_while_another_process_holds_the_run(tmp_path: Path) -> None:
+def test_other_settings_are_named_even_while_another_process_holds_the_run(tmp_path):
     with written_run(tmp_path, SETTINGS):
         with (
             pytest.raises(fp.InputError, match="holds a run with a = 1; asked for a = 2"),
@@ -40,7 +40,7 @@ def test_other_settings_are_named_even_while_another_process_holds_the_run(tmp_p
             pass
 
 
-def test_what_a_killed_process_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_no_obstacle(tmp_path):
     (tmp_path / ".run.json.12.tmp").write_text("{")
     with written_run(tmp_path, SETTINGS):
         assert not (tmp_path / ".run.json.12.tmp").exists()
@@ -49,7 +49,7 @@ def test_what_a_killed_process_left_is_no_obstacle(tmp_path: Path) -> None:
         assert run.store.finished() == set()
 
 
-def test_somebody_elses_folder_is_left_as_it_was(tmp_path: Path) -> None:
+def test_somebody_elses_folder_is_left_as_it_was(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(fp.InputError, match=r"holds files but no run\.json"), written_run(tmp_path, SETTINGS):
         pass
@@ -62,7 +62,7 @@ def test_somebody_elses_folder_is_left_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "edited"])
-def test_evidence_is_not_taken_for_that_of_other_settings(tmp_path: Path, how: str) -> None:
+def test_evidence_is_not_taken_for_that_of_other_settings(tmp_path, how):
     with written_run(tmp_path, SETTINGS) as run:
         run.store.finish("job", b"x")
     stored = tmp_path / "run.json"
@@ -78,11 +78,11 @@ def test_evidence_is_not_taken_for_that_of_other_settings(tmp_path: Path, how: s
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / STORE_FILE
 
 
-def test_what_is_finished_is_kept_until_it_is_dropped(path: Path) -> None:
+def test_what_is_finished_is_kept_until_it_is_dropped(path):
     with Store(path, write=True) as store:
         assert store.finished() == set()
         store.finish(3, b"one")
@@ -98,7 +98,7 @@ def test_what_is_finished_is_kept_until_it_is_dropped(path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == [STORE_FILE], "one plain file that any tool can open"
 
 
-def test_a_full_disk_keeps_what_was_committed(path: Path) -> None:
+def test_a_full_disk_keeps_what_was_committed(path):
     with Store(path, write=True) as store:
         store.finish(0, b"x" * 10_000)
         pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
@@ -117,14 +117,14 @@ def test_a_full_disk_keeps_what_was_committed(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\x00" + b"\xff" * 4000])
 @pytest.mark.parametrize("write", [True, False])
-def test_a_file_of_another_kind_is_one_sentence(path: Path, content: bytes, write: bool) -> None:
+def test_a_file_of_another_kind_is_one_sentence(path, content, write):
     path.write_bytes(content)
     with pytest.raises(fp.InputError, match=r"evidence\.sqlite cannot be used: .* \(move it away and run the same"):
         Store(path, write=write)
     assert path.read_bytes() == content
 
 
-def test_a_store_that_is_missing_is_not_made_by_reading(path: Path) -> None:
+def test_a_store_that_is_missing_is_not_made_by_reading(path):
     with pytest.raises(fp.InputError, match="is missing: nothing of the run is finished"):
         Store(path, write=False)
     assert not path.exists()
@@ -141,9 +141,8 @@ with Store(Path(sys.argv[1]), write=True) as store:
 """
 
 
-def test_one_process_at_a_time_and_a_killed_one_lets_go(path: Path) -> None:
+def test_one_process_at_a_time_and_a_killed_one_lets_go(path):
     with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         try:
             for write in (True, False):
@@ -171,7 +170,7 @@ def altered(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_what_is_written_comes_back(tmp_path: Path) -> None:
+def test_what_is_written_comes_back(tmp_path):
     SAMPLED.write(tmp_path)
     assert CertifySettings.read(tmp_path) == SAMPLED
     content = json.loads((tmp_path / "run.json").read_text())
@@ -184,7 +183,7 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert (tmp_path / "run.json").stat().st_mtime_ns == before
 
 
-def test_the_question_is_read_by_its_defence(tmp_path: Path) -> None:
+def test_the_question_is_read_by_its_defence(tmp_path):
     for defence, question in (
         (SMOOTH, {"samples": 10, "seed": 3, "alpha": 0.1, "simultaneous": True}),
         (fp.VotingClassifier(black_box, 3, num_classes=2), {}),
@@ -197,7 +196,7 @@ def test_the_question_is_read_by_its_defence(tmp_path: Path) -> None:
     assert simultaneous.level == 0.1 / 100, "alpha is shared among the graphs of the run"
 
 
-def test_a_run_of_another_command_or_version_is_refused(tmp_path: Path) -> None:
+def test_a_run_of_another_command_or_version_is_refused(tmp_path):
     SAMPLED.write(tmp_path)
     for kind in (AttackSettings, StudySettings):
         with pytest.raises(fp.InputError, match=f"was not made by flipproof {kind.command}"):
@@ -210,13 +209,13 @@ def test_a_run_of_another_command_or_version_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 3, "settings": 3}', "\ufffe"])
-def test_a_file_that_is_no_run_json(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_run_json(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(fp.InputError, match=r"run\.json cannot be read as a run's settings"):
         CertifySettings.read(tmp_path)
 
 
-def test_settings_that_are_missing_or_unknown_are_named(tmp_path: Path) -> None:
+def test_settings_that_are_missing_or_unknown_are_named(tmp_path):
     SAMPLED.write(tmp_path)
     content = json.loads((tmp_path / "run.json").read_text())["settings"]
     for odd in ({**content, "colour": "red"}, {key: value for key, value in content.items() if key != "part"}):
@@ -226,7 +225,7 @@ def test_settings_that_are_missing_or_unknown_are_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def certified() -> tuple[Any, list[fp.Certificate]]:
+def certified():
     def many_edges(shown: list[fp.Graph]) -> list[int]:
         return [int(graph.num_edges > 35) for graph in shown]
 
@@ -235,9 +234,7 @@ def certified() -> tuple[Any, list[fp.Certificate]]:
 
 
 @pytest.mark.parametrize("group", [1, 4, 11, 100])
-def test_groups_make_no_difference(
-    certified: tuple[Any, list[fp.Certificate]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: int
-) -> None:
+def test_groups_make_no_difference(certified, tmp_path, monkeypatch, group):
     rows = [
         certificate_row(place, graph, certificate)
         for place, (graph, certificate) in enumerate(zip(*certified, strict=True))
@@ -256,7 +253,7 @@ def test_groups_make_no_difference(
         write_formatted(stored, "xml", io.BytesIO())
 
 
-def test_a_data_frame_has_a_row_per_certificate(certified: tuple[Any, list[fp.Certificate]]) -> None:
+def test_a_data_frame_has_a_row_per_certificate(certified):
     graphs, certificates = certified
     frame = fp.to_dataframe(certificates, graphs)
     assert frame["radius"].tolist() == [c.radius for c in certificates]

@@ -43,9 +43,7 @@ def defences() -> dict[str, tuple[Any, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", fp.defences.defence_names()[:5])
-def test_a_run_from_python_is_one_like_any_other(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_from_python_is_one_like_any_other(name, tmp_path, monkeypatch, capsys):
     (defence, question), graphs, out = defences()[name], topologies(16, seed=1), tmp_path / "run"
     made = fp.certify_run(defence, graphs, out=out, **question)
     assert [(c.label, c.radius) for c in made] == [
@@ -63,7 +61,7 @@ def test_a_run_from_python_is_one_like_any_other(
     assert loaded.settings.data == "topologies"
 
 
-def test_it_continues_and_refuses_other_settings(tmp_path: Path) -> None:
+def test_it_continues_and_refuses_other_settings(tmp_path):
     graphs, sizes = topologies(8), []
 
     def counted(shown: list[fp.Graph]) -> list[int]:
@@ -92,13 +90,13 @@ def test_it_continues_and_refuses_other_settings(tmp_path: Path) -> None:
         (lambda: (fp.SmoothedClassifier(by_edges, NOISE, num_classes=3), topologies(8)), "has the label 7"),
     ],
 )
-def test_what_is_refused_leaves_no_folder(arguments: Any, sentence: str, tmp_path: Path) -> None:
+def test_what_is_refused_leaves_no_folder(arguments, sentence, tmp_path):
     with pytest.raises(fp.InputError, match=sentence):
         fp.certify_run(*arguments(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_loaders_and_data_sets_are_taken_everywhere(tmp_path: Path) -> None:
+def test_loaders_and_data_sets_are_taken_everywhere(tmp_path):
     graphs = topologies(8)
     pyg = [graph.to_pyg() for graph in graphs]
     loader = DataLoader(pyg, batch_size=3)
@@ -114,7 +112,7 @@ def test_loaders_and_data_sets_are_taken_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_the_features_in_run_json_are_those_that_the_model_saw(tmp_path: Path, own: bool) -> None:
+def test_the_features_in_run_json_are_those_that_the_model_saw(tmp_path, own):
     """The default is the graph's own features, or degrees where it has none: the run says which; and the model by its weights."""
     graphs = [graph.replaced(node_features=np.ones((graph.num_nodes, 1)) if own else None) for graph in topologies(8)]
     smooth = fp.SmoothedClassifier(fp.models.GCN(in_features=1, num_classes=8, seed=0).eval(), NOISE)
@@ -195,7 +193,7 @@ def told(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", DEFENCES)
-def test_whatever_is_altered_is_told_of(name: str, tmp_path: Path) -> None:
+def test_whatever_is_altered_is_told_of(name, tmp_path):
     make, question = DEFENCES[name]
     folder = tmp_path / "run"
     made = fp.certify_run(make(), WITH_LABELS if "labels" in name else GRAPHS, out=folder, **question)

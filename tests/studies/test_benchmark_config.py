@@ -63,7 +63,7 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
         ("x = [", "is not a TOML file"),
     ],
 )
-def test_a_mistake_is_one_sentence_with_file_and_key(text: str, words: str, tmp_path: Path) -> None:
+def test_a_mistake_is_one_sentence_with_file_and_key(text, words, tmp_path):
     path = tmp_path / "b.toml"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -73,7 +73,7 @@ def test_a_mistake_is_one_sentence_with_file_and_key(text: str, words: str, tmp_
     assert "\n" not in str(caught.value)
 
 
-def test_keys_of_a_data_set_take_precedence_and_tables_are_merged(tmp_path: Path) -> None:
+def test_keys_of_a_data_set_take_precedence_and_tables_are_merged(tmp_path):
     path = tmp_path / "b.toml"
     path.write_text(
         "folds = [0]\ntraining = { epochs = 3, copies = 1 }\n" + GOOD + "training = { epochs = 5 }\nfolds = [4]\n"
@@ -83,7 +83,7 @@ def test_keys_of_a_data_set_take_precedence_and_tables_are_merged(tmp_path: Path
     assert [row.name for row in protocol.rows] == ["edge-blind", "voting"]  # the line is always there
 
 
-def test_rows_of_one_data_set_only(tmp_path: Path) -> None:
+def test_rows_of_one_data_set_only(tmp_path):
     path = tmp_path / "b.toml"
     path.write_text(
         "[[row]]\nname = 'v'\ndefence = 'voting'\ndata = ['MUTAG']\nsettings = [{ groups = 9 }]\n"
@@ -95,7 +95,7 @@ def test_rows_of_one_data_set_only(tmp_path: Path) -> None:
     assert [row.name for row in other.rows] == ["edge-blind", "v", "voting"]
 
 
-def test_the_published_config_has_all_rows_for_all_nine_data_sets() -> None:
+def test_the_published_config_has_all_rows_for_all_nine_data_sets():
     protocols = read_protocols(ROOT / "benchmarks" / "full.toml", root="data")
     assert len(protocols) == 9
     for protocol in protocols:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import networkx
@@ -24,7 +23,7 @@ SEARCH = {"radius": 1, "time": "2m", "epochs": 12, "validation": 0.25, "samples"
 
 
 @pytest.fixture(autouse=True)
-def few_defences(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_defences(monkeypatch):
     """Those that need no minute."""
     for module in (estimator, experiment):
         monkeypatch.setattr(module, "compared_defences", lambda: [space("smoothing"), space("local")])
@@ -46,11 +45,11 @@ class Small(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def fitted() -> fp.RobustGraphClassifier:
+def fitted():
     return fp.RobustGraphClassifier(**SEARCH, defence="local budget=1").fit(*rings_and_stars())
 
 
-def test_from_graphs_to_a_proven_answer(fitted: fp.RobustGraphClassifier, tmp_path: Path) -> None:
+def test_from_graphs_to_a_proven_answer(fitted, tmp_path):
     graphs, labels = rings_and_stars()
     assert fitted.classes_.tolist() == ["ring", "star"]
     assert fitted.defence_.startswith("local")
@@ -73,7 +72,7 @@ def test_from_graphs_to_a_proven_answer(fitted: fp.RobustGraphClassifier, tmp_pa
     pandas.testing.assert_frame_equal(again.trials_, fitted.trials_, check_dtype=False)
 
 
-def test_a_network_of_ones_own_is_the_only_one_tried_and_comes_back(tmp_path: Path) -> None:
+def test_a_network_of_ones_own_is_the_only_one_tried_and_comes_back(tmp_path):
     graphs, labels = rings_and_stars()
     own = fp.RobustGraphClassifier(**SEARCH, model=Small, defence="smoothing keep=0.9")
     own.fit(graphs, labels)
@@ -85,7 +84,7 @@ def test_a_network_of_ones_own_is_the_only_one_tried_and_comes_back(tmp_path: Pa
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_every_fit_learns_from_its_own_graphs() -> None:
+def test_every_fit_learns_from_its_own_graphs():
     """Regression: of two fits in one process the second one was given the graphs of the first."""
     seen = []
     for size in (5, 9):
@@ -100,7 +99,7 @@ def test_every_fit_learns_from_its_own_graphs() -> None:
     assert [{graph.num_nodes for graph in train} for train in seen] == [{5}, {9}]
 
 
-def test_any_folder_is_loaded_and_another_defence_is_named(tmp_path: Path) -> None:
+def test_any_folder_is_loaded_and_another_defence_is_named(tmp_path):
     voting = fp.VotingClassifier(fp.models.GIN(1, 2, hidden=4, seed=0).eval(), 3, features="degree")
     voting.save(tmp_path / "voting")
     again = fp.load(tmp_path / "voting")
@@ -117,7 +116,7 @@ def test_any_folder_is_loaded_and_another_defence_is_named(tmp_path: Path) -> No
         fp.load(tmp_path / "nowhere")
 
 
-def test_scikit_learn_takes_it() -> None:
+def test_scikit_learn_takes_it():
     graphs, labels = rings_and_stars()
     plain = fp.RobustGraphClassifier(**SEARCH, defence="local budget=1")
     assert clone(plain).get_params() == plain.get_params()
@@ -127,7 +126,7 @@ def test_scikit_learn_takes_it() -> None:
     assert searched.predict(graphs[:2]).shape == (2,)
 
 
-def test_wrong_calls_are_one_sentence() -> None:
+def test_wrong_calls_are_one_sentence():
     graphs, labels = rings_and_stars(6)
     wrong: list[tuple[dict[str, Any], tuple[Any, ...], str]] = [
         ({}, (graphs, labels[:-1]), "labels must be one per graph, 6 in all; got shape"),
@@ -146,6 +145,6 @@ def test_wrong_calls_are_one_sentence() -> None:
         fp.RobustGraphClassifier().predict(graphs)
 
 
-def test_labels_that_fit_never_saw_are_refused(fitted: fp.RobustGraphClassifier) -> None:
+def test_labels_that_fit_never_saw_are_refused(fitted):
     with pytest.raises(fp.InputError, match="labels must be among those of fit"):
         fitted.score(rings_and_stars(2)[0], ["ring", "grid"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ def judged(low_keep: Table, high_keep: Table) -> dict[str, bool]:
     return {claim.claim: claim.holds for claim in judge(SETTINGS, tables)}
 
 
-def test_claims_hold_on_curves_that_show_them() -> None:
+def test_claims_hold_on_curves_that_show_them():
     assert all(judged(table(LOW), table(HIGH)).values())
 
 
@@ -56,18 +55,18 @@ def test_claims_hold_on_curves_that_show_them() -> None:
         (table([0] * 8), table([0] * 8), ANY),
     ],
 )
-def test_claims_can_fail(low_keep: Table, high_keep: Table, claim: str) -> None:
+def test_claims_can_fail(low_keep, high_keep, claim):
     assert judged(low_keep, high_keep)[claim] is False
 
 
-def test_one_graph_decides_no_claim() -> None:
+def test_one_graph_decides_no_claim():
     single = table(LOW)
     for values in single.radii.values():
         values[:, 0] = 0  # certified under the lower beta alone
     assert judged(single, table(HIGH)) == judged(table(LOW), table(HIGH))
 
 
-def test_an_interval_draws_graphs_and_not_answers() -> None:
+def test_an_interval_draws_graphs_and_not_answers():
     """Networks that agree add nothing: three equal rows are as wide as one."""
     row = np.random.default_rng(1).random(160) < 0.3
     assert interval([row] * 3) == interval([row])
@@ -76,13 +75,13 @@ def test_an_interval_draws_graphs_and_not_answers() -> None:
     assert high - low == pytest.approx(2 * 1.96 * np.sqrt(mean * (1 - mean) / 160), rel=0.1)
 
 
-def test_an_interval_covers_the_truth() -> None:
+def test_an_interval_covers_the_truth():
     draws = np.random.default_rng(2).random((300, 1, 160)) < 0.2
     covered = [low <= 0.2 <= high for _, low, high in map(interval, draws)]
     assert np.mean(covered) > 0.9
 
 
-def test_every_share_and_mean_has_its_spread_and_interval() -> None:
+def test_every_share_and_mean_has_its_spread_and_interval():
     tables = {(name, keep): table([-1, 0, 1, 2]) for name in ("gcn", "gin", "gin-radius") for keep in SETTINGS.keeps}
     head, *rows = gain_table(SETTINGS, tables)
     assert head[3:] == ["ACR", *(f"CA({r})" for r in (0, 1, 2, 3, 5))]
@@ -91,7 +90,7 @@ def test_every_share_and_mean_has_its_spread_and_interval() -> None:
         assert all(re.fullmatch(r"\d+\.\d{3} ±\d\.\d{3} \(\d\.\d\d-\d\.\d\d\)", cell) for cell in row[3:]), row
 
 
-def test_wrong_and_abstained_count_as_not_certified(tmp_path: Path) -> None:
+def test_wrong_and_abstained_count_as_not_certified(tmp_path):
     path = tmp_path / "certificates.csv"
     path.write_text(
         "graph,label,method,alpha,samples,predicted,radius\n"

@@ -25,7 +25,7 @@ from flipproof.studies.search_space import space
 from flipproof.studies.threat import Threat
 from flipproof.studies.trial import Trial
 from support.certified_runs import run_command
-from support.command_line import Command, Outcome, write_graphs
+from support.command_line import Outcome, write_graphs
 
 NAMES = ("smoothing", "voting", "local")
 KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}
@@ -33,12 +33,12 @@ QUICK = shlex.split("--epochs 24 --time 5m --workers 1 --test 0.25 --validation 
 
 
 @pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graphs(tmp_path_factory):
     return write_graphs(tmp_path_factory.mktemp("protect") / "graphs", count=32, nodes=lambda index: 7 + index % 3)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_defences() -> Iterator[None]:
+def few_defences():
     """Those that need no minute, and no figures."""
     names = ("local", "edge-blind", "none")
     with pytest.MonkeyPatch.context() as patch:
@@ -48,7 +48,7 @@ def few_defences() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def whole(graphs: Path, few_defences: None) -> Path:
+def whole(graphs, few_defences):
     """What ``protect`` leaves when nothing stops it."""
     out = graphs.parent / "whole"
     run_command(graphs.parent, "protect", "--data", str(graphs), "--radius", "1", *QUICK, "--out", str(out))
@@ -60,9 +60,7 @@ def trials(out: Path) -> dict[str, bytes]:
         return {name: run.store.load(name) for name in run.store.finished()}
 
 
-def test_what_it_hands_over_is_what_the_commands_make(
-    graphs: Path, whole: Path, tmp_path: Path, command: Command
-) -> None:
+def test_what_it_hands_over_is_what_the_commands_make(graphs, whole, tmp_path, command):
     def typed(*words: object) -> Outcome:
         done = command(*words)
         assert done.code == 0, done.err
@@ -101,9 +99,7 @@ def test_what_it_hands_over_is_what_the_commands_make(
     assert namespace["answer"].label in (0, 1)
 
 
-def test_stopped_anywhere_it_ends_the_same(
-    graphs: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
-) -> None:
+def test_stopped_anywhere_it_ends_the_same(graphs, whole, tmp_path, monkeypatch, command):
     words = ("protect", "--data", graphs, "--radius", 1, *QUICK, "--quiet")
     out, work, left = tmp_path / "stopped", tuning.try_out, iter(range(4))
 
@@ -132,7 +128,7 @@ def test_stopped_anywhere_it_ends_the_same(
     assert "attack = 1; asked for attack = 2" in refused.err
 
 
-def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) -> None:
+def test_test_graphs_have_no_part_in_the_choice(graphs, tmp_path):
     """With other edges in all test graphs, every trial says the same."""
     source = DataSource(str(graphs), test=0.25, validation=0.25)
     other = write_graphs(tmp_path / "graphs", count=32, nodes=lambda index: 7 + index % 3)
@@ -151,7 +147,7 @@ def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) ->
     assert said[0] == said[1]
 
 
-def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(tmp_path: Path, command: Command) -> None:
+def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(tmp_path, command):
     """Rings of two sizes: the number of nodes says it all."""
     own = tmp_path / "sizes"
     own.mkdir()
@@ -174,7 +170,7 @@ def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(tmp_path:
 
 
 @pytest.fixture(scope="module")
-def labelled() -> Dataset:
+def labelled():
     """Graphs whose node labels say the class, and whose edges do, too."""
     graphs = []
     for index in range(32):
@@ -185,7 +181,7 @@ def labelled() -> Dataset:
 
 
 @pytest.mark.parametrize("bits", [False, True])
-def test_a_search_against_changed_features_tries_what_can_certify_them(labelled: Dataset, bits: bool) -> None:
+def test_a_search_against_changed_features_tries_what_can_certify_them(labelled, bits):
     features = [np.array(graph.node_features)[:, : 1 if bits else 2] for graph in labelled]
     data = Dataset([one.replaced(node_features=rows) for one, rows in zip(labelled, features, strict=True)])
     threat = Threat(1, changes=1)
@@ -202,7 +198,7 @@ def test_a_search_against_changed_features_tries_what_can_certify_them(labelled:
 @pytest.mark.parametrize(
     "text", ["local budget=1", "smoothing keep=0.7 label_keep=0.6", "voting groups=5 feature_groups=5"]
 )
-def test_what_counts_as_right_withstands_flips_together_with_changes(text: str, labelled: Dataset) -> None:
+def test_what_counts_as_right_withstands_flips_together_with_changes(text, labelled):
     """The score is that of certificates made by hand; and no single change beside a flip breaks an answer that counts."""
     source = GivenGraphs("g", validation=0.25, graphs=labelled, sha256=text)
     experiment = Experiment(
@@ -230,7 +226,7 @@ def attacks_of(graph: Graph) -> Iterator[Graph]:
             yield flipped.replaced(node_features=features)
 
 
-def test_the_line_against_changed_features_sees_neither_edges_nor_features(labelled: Dataset) -> None:
+def test_the_line_against_changed_features_sees_neither_edges_nor_features(labelled):
     source = GivenGraphs("g", validation=0.25, graphs=labelled)
     (line, _) = baselines()
     scores = {}
@@ -243,7 +239,7 @@ def test_the_line_against_changed_features_sees_neither_edges_nor_features(label
     assert scores[1] < 1
 
 
-def test_protect_withstands_changed_labels(labelled: Dataset, few_defences: None, tmp_path: Path) -> None:
+def test_protect_withstands_changed_labels(labelled, few_defences, tmp_path):
     robust = RobustGraphClassifier(radius=1, changes=1, defence="local budget=1", epochs=16, time="5m", validation=0.25)
     robust.fit(labelled.graphs)
     assert robust.defence_ == "local 1"

@@ -24,7 +24,6 @@ from flipproof.studies import benchmark, provenance
 from flipproof.studies.benchmark import Job, finished_jobs, job_result, jobs_of
 from flipproof.studies.benchmark_config import Protocol, Row, read_protocols
 from flipproof.studies.standings import Measured, Standing, standings
-from support.command_line import Command
 
 CONFIG = """
 folds = [0, 1]
@@ -54,14 +53,14 @@ PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def config(tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "tiny.toml"
     path.write_text(CONFIG)
     return path
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def undrawn(monkeypatch):
     def draw(stem: Path, data: Standing) -> None:
         stem.parent.mkdir(parents=True, exist_ok=True)
         stem.with_suffix(".svg").write_text("<svg/>")
@@ -70,7 +69,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(config, tmp_path_factory):
     out = tmp_path_factory.mktemp("benchmark") / "out"
     options = choosing_commands.BenchmarkOptions(config=config, out=out, workers=1, quiet=True)
     choosing_commands.benchmark(options)
@@ -82,7 +81,7 @@ def finished_items(out: Path) -> list[str]:
         return sorted(run.store.finished())
 
 
-def test_everything_is_written_and_shows_the_line_to_beat(finished: Path) -> None:
+def test_everything_is_written_and_shows_the_line_to_beat(finished):
     page = (finished / "results.md").read_text()
     assert re.search(r"^voting: validation graphs chose groups \d \(\d folds?\)", page, re.MULTILINE)
     (table,) = (block for block in page.split("\n\n") if block.startswith("|"))
@@ -98,7 +97,7 @@ def test_everything_is_written_and_shows_the_line_to_beat(finished: Path) -> Non
     assert (finished / "splits" / "topologies-48.json").is_file()
 
 
-def test_means_and_intervals_are_those_of_the_folds(finished: Path) -> None:
+def test_means_and_intervals_are_those_of_the_folds(finished):
     rows = pandas.read_csv(finished / CSV)
     shares = rows[rows["low95"].notna()]
     assert (shares["low95"] <= shares["value"]).all()
@@ -112,7 +111,7 @@ def test_means_and_intervals_are_those_of_the_folds(finished: Path) -> None:
         assert f"| {method} | {' | '.join(cells)} |" in page
 
 
-def test_a_job_is_what_the_library_says(config: Path, finished: Path) -> None:
+def test_a_job_is_what_the_library_says(config, finished):
     """Train, choose and certify by hand what a stored job holds."""
     (protocol,) = read_protocols(config)
     jobs = finished_jobs([protocol], finished, workers=1)
@@ -135,7 +134,7 @@ def test_a_job_is_what_the_library_says(config: Path, finished: Path) -> None:
     assert stored["result"]["graphs"] == parts.test_indices.tolist()
 
 
-def test_training_choice_and_test_share_no_graph_and_all_graphs_are_tested(config: Path) -> None:
+def test_training_choice_and_test_share_no_graph_and_all_graphs_are_tested(config):
     (protocol,) = read_protocols(config)
     tested: list[int] = []
     for number in range(10):
@@ -168,8 +167,8 @@ class Counted:
 
 
 def test_a_benchmark_that_was_stopped_ends_in_the_same_numbers(
-    config: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, undrawn: None
-) -> None:
+    config, finished, tmp_path, monkeypatch, command, undrawn
+):
     out, counted = tmp_path / "out", Counted(monkeypatch)
     words = ("benchmark", config, "--out", out, "--workers", 1)
     counted.stop_after = 4
@@ -192,22 +191,20 @@ def test_a_benchmark_that_was_stopped_ends_in_the_same_numbers(
 
 
 @pytest.mark.guarantee
-def test_two_workers_give_the_same_bytes(config: Path, finished: Path, tmp_path: Path) -> None:
+def test_two_workers_give_the_same_bytes(config, finished, tmp_path):
     out = tmp_path / "out"
     choosing_commands.benchmark(choosing_commands.BenchmarkOptions(config=config, out=out, workers=2, quiet=True))
     assert same_but_for_seconds(out, finished)
 
 
-def test_two_processes_are_refused(config: Path, finished: Path, command: Command) -> None:
+def test_two_processes_are_refused(config, finished, command):
     with written_run(finished, StudySettings.read(finished)):
         refused = command("benchmark", config, "--out", finished)
     assert refused.code == 2
     assert "is in use by another process" in refused.err
 
 
-def test_a_config_can_grow_and_another_one_never_overwrites(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, undrawn: None
-) -> None:
+def test_a_config_can_grow_and_another_one_never_overwrites(tmp_path, monkeypatch, command, undrawn):
     out, path, counted = tmp_path / "out", tmp_path / "b.toml", Counted(monkeypatch)
     words = ("benchmark", path, "--out", out, "--workers", 1)
     small = CONFIG.replace("limit = true\n", "").replace("attacked = 2", "attacked = 0").replace("[0, 1]", "[0]")
@@ -231,7 +228,7 @@ def test_a_config_can_grow_and_another_one_never_overwrites(
     assert {job.fold for job in counted.done} == {1}
 
 
-def test_the_method_that_the_documentation_adds_is_a_row(tmp_path: Path) -> None:
+def test_the_method_that_the_documentation_adds_is_a_row(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
     module, config = (re.findall(rf"^```{kind}\n(.*?)^```$", page, flags=re.S | re.M) for kind in ("python", "toml"))
     assert len(module[0].splitlines()) <= 26
@@ -244,7 +241,7 @@ def test_the_method_that_the_documentation_adds_is_a_row(tmp_path: Path) -> None
     assert "| keyed voting |" in (tmp_path / "out" / "results.md").read_text()
 
 
-def test_other_settings_and_other_data_are_other_jobs(config: Path) -> None:
+def test_other_settings_and_other_data_are_other_jobs(config):
     def digests(text: str) -> set[str]:
         path = config.with_name("other.toml")
         path.write_text(text)
@@ -275,14 +272,14 @@ def standing(**right: tuple[int, ...]) -> Standing:
     return made
 
 
-def test_a_single_fold_has_the_interval_of_its_graphs_and_a_collapsed_method_is_named() -> None:
+def test_a_single_fold_has_the_interval_of_its_graphs_and_a_collapsed_method_is_named():
     data = standing(line=(9,), same=(12,))
     assert str(data.accuracy("line", 1)) == "0.750 (.43-.95)"
     assert data.accuracy("line", 1).ends == pytest.approx([0.428142, 0.945139], abs=1e-5)
     assert data.remarks == ["line names one class only, whatever the graph: nothing follows for its defence."]
 
 
-def test_above_the_line_is_what_beats_it_by_more_than_the_interval_of_the_difference() -> None:
+def test_above_the_line_is_what_beats_it_by_more_than_the_interval_of_the_difference():
     data = standing(line=(4, 8, 6), strong=(6, 9, 8), unsteady=(12, 7, 6))
     # single shares overlap, the differences of the same folds do not
     assert data.accuracy("strong", 1).ends[0] < data.accuracy("line", 1).ends[1]
@@ -291,7 +288,7 @@ def test_above_the_line_is_what_beats_it_by_more_than_the_interval_of_the_differ
     assert Measured((0.2, 0.4)).ends[1] - 0.3 == pytest.approx(12.706 * 0.1414 / np.sqrt(2), rel=1e-3)
 
 
-def test_a_page_of_earlier_code_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_page_of_earlier_code_says_so(monkeypatch, tmp_path):
     page = f"# Numbers\n\n{provenance.stamp()}\n\n| 1 |\n"
     assert provenance.marked(page) == page
     earlier = page.replace(provenance.code_hash(), "0" * 16)
@@ -309,7 +306,7 @@ def test_a_page_of_earlier_code_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.name)
-def test_every_page_of_tables_is_of_this_code_or_says_that_it_is_not(path: Path) -> None:
+def test_every_page_of_tables_is_of_this_code_or_says_that_it_is_not(path):
     page = path.read_text()
     assert provenance.stamped(page), "its numbers are of unknown code (the command that makes it writes a stamp)"
     assert provenance.marked(page) == page, "the code has changed (make the tables again, or run benchmarks/stamp.py)"

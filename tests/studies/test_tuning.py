@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +14,14 @@ from flipproof.studies.candidate import named_candidate
 from flipproof.studies.experiment import Experiment
 from flipproof.studies.threat import Threat
 from flipproof.studies.tuning import training_command
-from support.command_line import Command, write_graphs
+from support.command_line import write_graphs
 
 ONE_SIDED = ("--candidate", "smoothing add=0 remove=0.3", "--candidate", "smoothing add=0.3 remove=0")
 QUICK = shlex.split("--epochs 15 --samples 200 --test 0.25 --validation 0.25 --workers 1 --copies 4 --method votes")
 
 
 @pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graphs(tmp_path_factory):
     return write_graphs(tmp_path_factory.mktemp("tune") / "graphs", count=32, nodes=lambda index: 12 + index % 3)
 
 
@@ -36,9 +35,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("--removes", 1, *ONE_SIDED), "add 0 remove 0.3"),
     ],
 )
-def test_the_right_candidate_is_chosen(
-    target: tuple[object, ...], expected: str, graphs: Path, tmp_path: Path, command: Command
-) -> None:
+def test_the_right_candidate_is_chosen(target, expected, graphs, tmp_path, command):
     done = command("tune", "--data", graphs, *target, *QUICK, "--out", tmp_path / "t", "--json")
     assert done.code == 0, done.err
     told = json.loads(done.out)
@@ -52,9 +49,7 @@ def test_the_right_candidate_is_chosen(
 
 
 @pytest.mark.parametrize(("candidate", "name"), [("smoothing keep=0.8", "keep 0.8"), ("voting groups=3", "voting 3")])
-def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
-    candidate: str, name: str, graphs: Path, tmp_path: Path, command: Command
-) -> None:
+def test_the_commands_it_prints_certify_the_graphs_it_never_saw(candidate, name, graphs, tmp_path, command):
     out = tmp_path / "t"
     words = ("tune", "--data", graphs, "--radius", 1, "--candidate", candidate, *QUICK, "--out", out)
     done = command(*words)
@@ -77,7 +72,7 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
     assert again.out == done.out
 
 
-def test_the_commands_take_directed_graphs_as_they_were_taken(graphs: Path, tmp_path: Path, command: Command) -> None:
+def test_the_commands_take_directed_graphs_as_they_were_taken(graphs, tmp_path, command):
     candidate = named_candidate("smoothing keep=0.9")
     experiment = Experiment(DataSource(str(graphs), symmetrise=True), Threat(1), (candidate,))
     assert "--symmetrise" in shlex.split(training_command(experiment, candidate, {}, tmp_path))
@@ -85,7 +80,7 @@ def test_the_commands_take_directed_graphs_as_they_were_taken(graphs: Path, tmp_
     assert f"next: flipproof protect --data {graphs} --symmetrise --radius 1 --out protected" in described.out
 
 
-def test_other_objectives_are_tried_for_what_survives_the_first_rung() -> None:
+def test_other_objectives_are_tried_for_what_survives_the_first_rung():
     candidate = named_candidate("smoothing keep=0.9")
     others = candidate.variants()
     assert [other.title for other in others] == ["keep 0.9 majority copies 16", "keep 0.9 attacked copies 4"]
@@ -102,7 +97,7 @@ def test_other_objectives_are_tried_for_what_survives_the_first_rung() -> None:
         ("voting groups=1 flips=1", "voting 1 flips 1", {"groups": 1, "flips": 1}),
     ],
 )
-def test_ways_of_training_are_candidates_by_name_and_by_default(text: str, title: str, setting: dict[str, int]) -> None:
+def test_ways_of_training_are_candidates_by_name_and_by_default(text, title, setting):
     named = named_candidate(text)
     assert named.title == title
     key, value = list(setting.items())[1]

@@ -27,7 +27,6 @@ class TableClassifier(Classifier):
         return 1024
 
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
-        assert batch.states is not None
         return np.eye(self.num_classes)[self.table[batch.states @ (1 << np.arange(batch.states.shape[1]))]]
 
     def expectation(self, graph: fp.Graph) -> str:

@@ -115,7 +115,6 @@ class Cube:
             checksum = stream.new_checksum()
             checksum.update(content)
             checksums.append(checksum.hexdigest())
-            assert batch.states is not None
             labels.append(self.labels[batch.states @ (1 << np.arange(self.slots))])
         cast = np.concatenate(labels)[:samples].astype(np.uint8)
         return Votes(cast, graph, self.noise, self.num_classes, seed, tuple(checksums))

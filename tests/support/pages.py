@@ -40,7 +40,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 _PROGRAMS = ("flipproof", "make", "pip", "python", "ray", "git", "pytest")
 _LANGUAGES = {"python": "python", **dict.fromkeys(("bash", "sh", "console", "shell"), "shell")}
-COMMANDS = typer.main.get_command(parser()).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(parser()).commands
 _TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 _EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
 

@@ -71,7 +71,7 @@ def test_validation_is_seen_under_the_same_noise():
     assert torch.equal(shown[0], shown[1])
 
 
-def test_renumbering_makes_ever_new_sub_graphs_of_the_same_graph() -> None:
+def test_renumbering_makes_ever_new_sub_graphs_of_the_same_graph():
     """What training draws: with renumbering, sub-graphs of the graph itself that the fixed hash does not make."""
     six = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (0, 3)], label=0)
     graphs = [six, fp.Graph(4, [(0, 1), (1, 2), (2, 3)], label=1)]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, global_mean_pool
 
 import flipproof as fp
@@ -20,7 +20,7 @@ def zeros(graphs: list[fp.Graph]) -> list[int]:
     return [0] * len(graphs)
 
 
-class Net(torch.nn.Module):
+class Net(nn.Module):
     def __init__(self, width: int = 1) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -85,9 +85,7 @@ def test_graphs_in_place_of_labels():
             fp.certified_accuracy(certificates, wrong)
 
 
-@pytest.mark.parametrize(
-    "wrap", [torch.compile, torch.nn.DataParallel, lambda m: torch.nn.DataParallel(torch.compile(m))]
-)
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel, lambda m: nn.DataParallel(torch.compile(m))])
 def test_wrapped_modules_are_unwrapped(wrap):
     graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4)])
     plain = fp.SmoothedClassifier(Net().eval(), NOISE).sample(graph, samples=50, seed=0)
@@ -100,7 +98,7 @@ def test_wrapped_modules_are_unwrapped(wrap):
 def test_a_forward_that_names_nothing(parameters):
     space: dict[str, Any] = {}
     exec(f"def forward(self, {parameters}): return None", space)
-    model = type("Open", (torch.nn.Module,), {"forward": space["forward"]})().eval()
+    model = type("Open", (nn.Module,), {"forward": space["forward"]})().eval()
     with pytest.raises(fp.InputError, match="cannot tell how to call the model: forward takes") as caught:
         fp.SmoothedClassifier(model, NOISE, num_classes=2)
     assert f"({parameters})" in str(caught.value)

@@ -212,6 +212,4 @@ def test_the_radius_beside_changes_is_read_off_the_grid(changes, wanted):
     of_kinds = {**joint, "axes": ("additions", "removals", "changed labels"), "radius": 1}
     cube = np.zeros((2, 2, 2), dtype=np.bool_)
     cube[0, 0], cube[1, 0], cube[0, 1, 0] = True, True, True
-    assert replace(certificate, **(of_kinds | {"grid": cube})).radius_beside(min(changes, 1)) == (
-        1 if not changes else 0
-    )
+    assert replace(certificate, **(of_kinds | {"grid": cube})).radius_beside(min(changes, 1)) == int(not changes)

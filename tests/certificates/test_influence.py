@@ -243,9 +243,7 @@ def test_the_worst_set_is_found(counts, order):
         groups = [np.flatnonzero(weights.members == group) for group in range(len(counts))]
         if any(len(places) < count for places, count in zip(groups, counts, strict=True)):
             continue
-        sets = itertools.product(
-            *(itertools.combinations(places, count) for places, count in zip(groups, counts, strict=True))
-        )
+        sets = itertools.product(*map(itertools.combinations, groups, counts))
         least = min(subset_sum(weights, [int(i) for part in chosen for i in part]) for chosen in sets)
         assert all_above(weights, least - 0.01, effort=10**7)
         assert not all_above(weights, least + 1e-6, effort=10**7)
@@ -283,17 +281,6 @@ def test_unequal_noise_gives_a_grid_closed_downward_that_holds_the_radius():
         assert np.array_equal(grid, np.logical_and.accumulate(grid, axis=axis))
 
 
-@pytest.mark.parametrize("noise", [EdgeNoise(add=0.0, remove=0.4), EdgeNoise(add=0.3, remove=0.0)])
-def test_a_probability_of_zero_is_handled(noise):
-    votes = linear_votes(noise, samples=5000, lead=2.5)
-    certificate = certify_votes(votes)
-    assert certificate.radius == 0  # one flip that the noise cannot undo often enough
-    possible = certificate.removes_radius if noise.p_remove else certificate.adds_radius
-    alone = certify_votes(votes, method="votes")
-    assert possible >= (alone.removes_radius if noise.p_remove else alone.adds_radius)
-    assert possible >= 1
-
-
 def test_a_classifier_that_ignores_edges_is_certified_further_than_its_share():
     # nine of ten samples are class 0 whatever is flipped: no attack changes that, and the counts show it
     votes = linear_votes(KEEP8, samples=10_000)
@@ -316,9 +303,7 @@ def test_four_slots_counted_together_certify_four_flips_that_three_do_not(monkey
     assert without.radius == 3
 
 
-@pytest.mark.parametrize(
-    "noise", [EdgeNoise(add=0.005, remove=0.6), EdgeNoise(add=0.01, remove=0.3), EdgeNoise(keep=0.9)]
-)
+@pytest.mark.parametrize("noise", [EdgeNoise(add=0.005, remove=0.6), EdgeNoise(keep=0.9)])
 def test_nearly_unanimous_votes_are_certified_as_far_as_by_their_share(noise):
     votes = linear_votes(noise, nodes=10, samples=1000)
     for lost in (0, 1, 3, 10):
@@ -352,9 +337,7 @@ def test_a_large_sparse_graph_gets_first_order_and_pays_for_the_sampler():
     graph = Graph(100, [(i, i + 1) for i in range(99)])
     stream = SampleStream(graph, noise, seed=0)
     assert stream.sparse
-    labels = np.concatenate(
-        [(stream.flips(start, start + BLOCK)[:, :5].sum(axis=1) >= 3) for start in range(0, 2048, BLOCK)]
-    ).astype(np.uint8)
+    labels = (stream.flips(0, 2048)[:, :5].sum(axis=1) >= 3).astype(np.uint8)
     votes = Votes(labels, graph, noise, 2, 0, tuple(stream.checksums(2048)))
     certificate = certify_votes(votes)
     assert certificate.order >= 1

@@ -246,9 +246,7 @@ def test_a_lead_within_rounding_is_no_success():
 
 def priced(edges: int, groups: int, depth: int) -> tuple[fp.VotingClassifier, fp.Graph, fp.GroupVotes]:
     """A model that says whether there are so many edges, of a star."""
-    voting = fp.VotingClassifier(
-        lambda graphs: [int(graph.num_edges >= edges) for graph in graphs], groups, num_classes=2
-    )
+    voting = fp.VotingClassifier(lambda graphs: [int(one.num_edges >= edges) for one in graphs], groups, num_classes=2)
     graph = fp.Graph(8, [(0, node) for node in range(1, 7)])
     return voting, graph, voting.price(graph, depth=depth)
 

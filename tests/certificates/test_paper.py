@@ -4,7 +4,6 @@ import itertools
 from fractions import Fraction
 from functools import cache
 
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -133,14 +132,3 @@ def test_the_printed_theorem_certifies_something_false():
     counts = [2000, 8000]  # the very shares of this classifier
     for method in ("votes", "paper"):
         assert certify_counts(counts, noise, method=method, graph=FOUR_SLOTS).radius == 0
-
-
-def test_regions_collapse_to_the_attacked_slots():
-    """The 2N + 1 regions of the paper hold no more than l + 1 that are not empty, whatever N is."""
-    noise = EdgeNoise(keep=0.7)
-    for slots in (3, 5):
-        for flips in range(1, slots + 1):
-            masses = {e: mass for e, mass in regions(noise, slots, flips).items() if mass != (0, 0)}
-            assert sorted(masses) == list(range(-flips, flips + 1, 2))
-            law = stats.binom.pmf(np.arange(flips + 1), flips, noise.p_add)
-            assert [float(masses[flips - 2 * t][0]) for t in range(flips + 1)] == pytest.approx(law, rel=1e-12)

@@ -197,9 +197,7 @@ ENOUGH: dict[str, tuple[list[Graph], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("enough", "form"), [(enough, form) for enough, (_, forms) in ENOUGH.items() for form in forms]
-)
+@pytest.mark.parametrize(("enough", "form"), [(name, form) for name, (_, forms) in ENOUGH.items() for form in forms])
 def test_few_graphs_are_enough(enough, form):
     columns = (DEGREES | OTHERS | {"two kinds": lambda graph: graph.degrees > 4})[form]
     computed = [beside_others(graph, columns(graph), seed) for seed, graph in enumerate(ENOUGH[enough][0])]
@@ -208,9 +206,7 @@ def test_few_graphs_are_enough(enough, form):
 
 
 def test_the_name_of_the_column_is_told():
-    computed = [
-        graph.replaced(node_features=np.column_stack([noise(graph), np.sqrt(graph.degrees)])) for graph in TREES
-    ]
+    computed = [g.replaced(node_features=np.column_stack([noise(g), np.sqrt(g.degrees)])) for g in TREES]
     with pytest.raises(InputError, match=r"column 1 of node_features \(reach\) is the degree"):
         refuse_clean_edges(computed, ["size", "reach"])
 

@@ -61,9 +61,7 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         names = (first, second or first, second or first)
-        self.convs = nn.ModuleList(
-            LAYERS[name](width) for name, width in zip(names, (before, WIDTH, WIDTH), strict=True)
-        )
+        self.convs = nn.ModuleList(LAYERS[name](size) for name, size in zip(names, (before, WIDTH, WIDTH), strict=True))
         part = BETWEEN[between]()
         self.between = part if isinstance(part, nn.Sequential) else nn.Sequential(part)
         self.head, self.pool = nn.Linear(WIDTH, CLASSES), global_mean_pool if mean else global_add_pool

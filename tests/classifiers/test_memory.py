@@ -38,9 +38,7 @@ def test_less_memory_means_smaller_batches_and_then_a_refusal():
         size, cut = plenty.batch_size(graph, NOISE), little.batch_size(graph, NOISE)
         assert 1 <= cut < size
         assert BLOCK % cut == 0
-        with pytest.raises(
-            fp.InputError, match=r"one noisy copy of a graph of 200 nodes .* memory allows 1.0 MiB \(raise"
-        ):
+        with pytest.raises(fp.InputError, match=r"a graph of 200 nodes .* memory allows 1.0 MiB \(raise"):
             none.batch_size(graph, NOISE)
 
 
@@ -49,9 +47,7 @@ def test_large_graphs_are_sent_to_messages_where_noisy_copies_have_few_edges():
     for noise, path in ((fp.EdgeNoise(add=0.02, remove=0.3), "message passing"), (NOISE, "dense")):
         classifier = fp.SmoothedClassifier(model, noise, features="degree", memory=2**29).classifier
         assert classifier.suited(graph, noise).path == path
-    with pytest.raises(
-        fp.InputError, match=r"one noisy copy of a graph of 4,000 nodes .*\(dense\); memory allows 0.5 GiB"
-    ):
+    with pytest.raises(fp.InputError, match=r"a graph of 4,000 nodes .*\(dense\); memory allows 0.5 GiB"):
         classifier.batch_size(graph, NOISE)
 
 
@@ -67,23 +63,16 @@ def test_pieces_put_together_are_the_batch(nodes, monkeypatch):
 
 @pytest.mark.parametrize("memory", [0, -1, 2**19, 1e9, "1GiB", True])
 def test_memory_must_be_bytes(memory):
-    with pytest.raises(
-        fp.InputError, match=r"memory must be an integer of at least 1048576; got .* \(a number of bytes"
-    ):
+    with pytest.raises(fp.InputError, match=r"memory must be an integer of at least 1048576; got .* \(a number"):
         fp.SmoothedClassifier(black_box, NOISE, num_classes=2, memory=memory)
 
 
-@pytest.mark.parametrize(
-    ("text", "number"), [("2GiB", 2**31), ("1.5 mib", 3 * 2**19), ("2MB", 2_000_000), ("1048576", 2**20)]
-)
-def test_amounts_on_the_command_line(text, number):
-    assert checked_memory(text) == number
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1GiB", "1KiB", "2 GiB of RAM", "9999TiB"])
-def test_bad_amounts_are_refused(text):
-    with pytest.raises(fp.InputError, match=r"--memory must be .*the default is 1GiB"):
-        checked_memory(text)
+def test_amounts_on_the_command_line():
+    amounts = {"2GiB": 2**31, "1.5 mib": 3 * 2**19, "2MB": 2_000_000, "1048576": 2**20}
+    assert {text: checked_memory(text) for text in amounts} == amounts
+    for text in ("", "much", "-1GiB", "1KiB", "2 GiB of RAM", "9999TiB"):
+        with pytest.raises(fp.InputError, match=r"--memory must be .*the default is 1GiB"):
+            checked_memory(text)
 
 
 LARGE = """

@@ -14,19 +14,7 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn as gnn
 from torch import Tensor, nn
-from torch_geometric.nn import (
-    GATConv,
-    GCNConv,
-    GINConv,
-    GraphConv,
-    GraphNorm,
-    JumpingKnowledge,
-    MessagePassing,
-    SAGEConv,
-    global_add_pool,
-    global_max_pool,
-    global_mean_pool,
-)
+from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 from torch_geometric.utils import degree
 
 from flipproof import EdgeNoise, Graph, SmoothedClassifier
@@ -42,7 +30,7 @@ class Tutorial(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.conv2, self.conv3 = GCNConv(1, WIDTH), GCNConv(WIDTH, WIDTH), GCNConv(WIDTH, WIDTH)
+        self.conv1, self.conv2, self.conv3 = gnn.GCNConv(1, WIDTH), gnn.GCNConv(WIDTH, WIDTH), gnn.GCNConv(WIDTH, WIDTH)
         self.lin = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
@@ -62,7 +50,7 @@ class Isomorphism(nn.Module):
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
         for width in (1, WIDTH, WIDTH):
             mlp = nn.Sequential(nn.Linear(width, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
-            self.convs.append(GINConv(mlp, train_eps=True))
+            self.convs.append(gnn.GINConv(mlp, train_eps=True))
             self.norms.append(nn.BatchNorm1d(WIDTH))
         self.head = nn.Linear(3 * WIDTH, CLASSES)
 
@@ -78,7 +66,7 @@ class Isomorphism(nn.Module):
 class Sage(nn.Module):
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        self.first, self.second = SAGEConv(1, WIDTH, **options), SAGEConv(WIDTH, WIDTH)
+        self.first, self.second = gnn.SAGEConv(1, WIDTH, **options), gnn.SAGEConv(WIDTH, WIDTH)
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(2 * WIDTH, CLASSES)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
@@ -90,8 +78,8 @@ class Sage(nn.Module):
 class Attention(nn.Module):
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        self.first = GATConv(1, WIDTH, heads=3, dropout=0.3, **options)
-        self.second = GATConv(3 * WIDTH, WIDTH, heads=2, concat=False)
+        self.first = gnn.GATConv(1, WIDTH, heads=3, dropout=0.3, **options)
+        self.second = gnn.GATConv(3 * WIDTH, WIDTH, heads=2, concat=False)
         self.head = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
@@ -105,8 +93,10 @@ class Sums(nn.Module):
 
     def __init__(self, aggregation: str = "add") -> None:
         super().__init__()
-        self.convs = nn.ModuleList([GraphConv(1, WIDTH, aggr=aggregation), GraphConv(WIDTH, WIDTH, aggr="mean")])
-        self.norm, self.head = GraphNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.convs = nn.ModuleList(
+            [gnn.GraphConv(1, WIDTH, aggr=aggregation), gnn.GraphConv(WIDTH, WIDTH, aggr="mean")]
+        )
+        self.norm, self.head = gnn.GraphNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
         self.scale = nn.Parameter(torch.tensor(0.5))
 
     def readout(self, x: Tensor, batch: Tensor) -> Tensor:
@@ -121,8 +111,10 @@ class Sums(nn.Module):
 class Jumping(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.convs = nn.ModuleList([GCNConv(1, WIDTH, improved=True), GCNConv(WIDTH, WIDTH, add_self_loops=False)])
-        self.jump, self.pool = JumpingKnowledge("cat"), gnn.MeanAggregation()
+        self.convs = nn.ModuleList(
+            [gnn.GCNConv(1, WIDTH, improved=True), gnn.GCNConv(WIDTH, WIDTH, add_self_loops=False)]
+        )
+        self.jump, self.pool = gnn.JumpingKnowledge("cat"), gnn.MeanAggregation()
         self.head = gnn.MLP([2 * WIDTH, WIDTH, CLASSES], norm=None)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
@@ -147,7 +139,7 @@ class Branching(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Sequential(nn.Linear(1, WIDTH), nn.GELU())
-        self.conv = gnn.Sequential("x, edge_index", [(GCNConv(WIDTH, WIDTH), "x, edge_index -> x"), nn.ReLU()])
+        self.conv = gnn.Sequential("x, edge_index", [(gnn.GCNConv(WIDTH, WIDTH), "x, edge_index -> x"), nn.ReLU()])
         self.head = self.Head()
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
@@ -159,7 +151,7 @@ class OneLayer(nn.Module):
 
     def __init__(self, conv: nn.Module | None = None, width: int = WIDTH) -> None:
         super().__init__()
-        self.conv, self.head = conv or GCNConv(1, WIDTH), nn.Linear(width, CLASSES)
+        self.conv, self.head = conv or gnn.GCNConv(1, WIDTH), nn.Linear(width, CLASSES)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
@@ -198,7 +190,7 @@ class Bipartite(OneLayer):
         return self.head(global_mean_pool(self.conv(x, edge_index, size=(x.size(0), x.size(0))), batch))
 
 
-class OwnLayer(MessagePassing):
+class OwnLayer(gnn.MessagePassing):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.propagate(edge_index, x=x)
 
@@ -247,7 +239,7 @@ TRANSLATED: dict[str, Callable[[], nn.Module]] = {
     "sums and graph norm": Sums,
     "jumping knowledge": Jumping,
     "control flow in the head": Branching,
-    "one Data": lambda: WithData(GCNConv(1, WIDTH, normalize=False)),
+    "one Data": lambda: WithData(gnn.GCNConv(1, WIDTH, normalize=False)),
     "PyG's own GIN": Library,
     "a readout with a size": Sized,
 }
@@ -256,10 +248,10 @@ AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "projection": (lambda: Sage(project=True), "SAGEConv with project"),
     "normalised rows": (lambda: Sage(normalize=True), "SAGEConv with normalize"),
     "residual": (lambda: Attention(residual=True), "GATConv with residual"),
-    "two kinds of nodes": (lambda: OneLayer(GATConv((1, 1), WIDTH)), "two kinds of nodes"),
+    "two kinds of nodes": (lambda: OneLayer(gnn.GATConv((1, 1), WIDTH)), "two kinds of nodes"),
     "a layer inside replaced": (Replaced, "parts that are not PyG's own"),
     "other aggregation": (lambda: Sums("max"), "GraphConv with aggregation 'max'"),
-    "more than edges": (lambda: Bipartite(SAGEConv(1, WIDTH)), "called with more than x and edge_index"),
+    "more than edges": (lambda: Bipartite(gnn.SAGEConv(1, WIDTH)), "called with more than x and edge_index"),
     "reads the edges": (ReadsEdges, "edge_index in getitem"),
     "control flow": (ControlFlow, "cannot be traced"),
     "cannot be copied": (Homeless, "RuntimeError: one of a kind"),

@@ -1,6 +1,7 @@
 """Every defence goes through every command, and a model folder remembers its own."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +58,7 @@ def test_every_defence_goes_through_every_command(train, asking, title, method, 
         assert attacked["attacks_within_a_certified_radius"] == 0
     shell.done("report", "run", *([] if baseline else ["--attack", "attacks"]), "-q")
     page = Path("run/report.html").read_text()
-    assert ("These proofs hold with certainty: nothing was sampled." in page) == (
-        not sampled and method != "edge-blind"
-    )
+    assert ("These proofs hold with certainty" in page) == (not sampled and method != "edge-blind")
     if changed:
         certificates = load_run("run").certificates
         for row, certificate in zip(rows, certificates, strict=True):
@@ -73,9 +72,7 @@ def test_every_defence_goes_through_every_command(train, asking, title, method, 
 
 
 def test_a_model_remembers_its_groups_unless_others_are_typed(shell):
-    shell.write(
-        rule="3 * graph.num_edges > graph.num_nodes", nodes=8
-    )  # tells sub-graphs with many edges from those with few
+    shell.write(rule="3 * graph.num_edges > graph.num_nodes", nodes=8)  # tells sub-graphs by their numbers of edges
     trained = shell.done("train", "--data", "graphs", "--groups", 3, "--epochs", 2, "--out", "model")
     assert "voting: groups 3" in trained.out
     assert fp.models.load_metadata("model").metadata["defence"] == {"name": "voting", "groups": 3}
@@ -111,9 +108,7 @@ def test_depth_and_budget_are_options_and_part_of_the_run(shell):
 
 def test_noise_of_either_kind_is_changed_alone(shell):
     write_molecules(Path("molecules"))
-    shell.done(
-        "train", "--data", "molecules", "--keep", 0.95, "--label-keep", 0.9, "--epochs", 2, "--out", "model", "-q"
-    )
+    shell.done(*shlex.split("train --data molecules --keep 0.95 --label-keep 0.9 --epochs 2 --out model -q"))
     for typed, title in (
         (["--keep", 0.8], "keep 0.8 label keep 0.9"),
         (["--label-keep", 0.8], "keep 0.95 label keep 0.8"),

@@ -90,9 +90,7 @@ def test_a_killed_sampling_goes_on_with_any_workers(command, data, tmp_path, mon
     assert command(*asking, *stopped).code == 130
     with sqlite3.connect(tmp_path / "stopped" / "evidence.sqlite") as store:
         assert store.execute("SELECT count(*) FROM finished WHERE item LIKE '%piece%'").fetchone() == (2,)
-        store.execute(
-            "UPDATE finished SET content = x'00' WHERE item LIKE '%piece 1'"
-        )  # a damaged block is asked again
+        store.execute("UPDATE finished SET content = x'00' WHERE item LIKE '%piece 1'")  # damaged: it is asked again
     again = list[int]()
 
     def counted(self: NodeSmoothing, classifier: Any, graph: Any, start: int, request: Any) -> Any:
@@ -108,22 +106,18 @@ def test_a_killed_sampling_goes_on_with_any_workers(command, data, tmp_path, mon
     assert tables[0] == tables[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["train", "--task", "edges"], "--task must be graphs or nodes"),
-        (["train", "--task", "nodes", "--model", "gin"], "--task nodes trains node-gcn"),
-        (["train", "--task", "nodes", "--groups", "3"], "--groups belongs to voting, and the defence here is none"),
-        (["train", "--task", "nodes", "--corrected"], "--corrected is for graphs"),
-        (["train", "--task", "nodes", "--data", "nowhere"], "nowhere does not exist"),
-    ],
-)
-def test_refused_training(command, data, tmp_path, arguments, words):
-    given = arguments if "--data" in arguments else [*arguments, "--data", str(data)]
-    ended = command(*given, "--out", tmp_path / "model")
-    assert ended.code == 2
-    assert words in ended.err
-    assert not (tmp_path / "model").exists()
+def test_refused_training(command, data, tmp_path):
+    for arguments, words in (
+        ("--task edges", "--task must be graphs or nodes"),
+        ("--task nodes --model gin", "--task nodes trains node-gcn"),
+        ("--task nodes --groups 3", "--groups belongs to voting, and the defence here is none"),
+        ("--task nodes --corrected", "--corrected is for graphs"),
+        ("--task nodes --data nowhere", "nowhere does not exist"),
+    ):
+        ended = command("train", "--data", data, *arguments.split(), "--out", tmp_path / "model")
+        assert ended.code == 2
+        assert words in ended.err
+        assert not (tmp_path / "model").exists()
 
 
 def test_refused_certification(command, data, tmp_path):

@@ -413,9 +413,7 @@ def test_describe(tmp_path, monkeypatch, capsys):
     assert summary["classes"] == {"even": 2, "odd": 1}
     assert summary["in_several_classes"] == 2
     assert summary["attributes"][1] == {"name": "element", "columns": 3, "categories": ["C", "N", "O"], "remark": ""}
-    assert (summary["different_graphs"], summary["repeated_graphs"]) == (2, 2), (
-        "a and b are one molecule, read from both ends"
-    )
+    assert (summary["different_graphs"], summary["repeated_graphs"]) == (2, 2), "one molecule, read from both ends"
     reach = {entry["title"]: entry["radius"] for entry in summary["defences"]}
     assert reach["keep 0.8"]["1,000 samples"] <= reach["keep 0.8"]["100,000 samples"]
     assert "2 graphs occur more than once, with other node numbers: 2 of 3 are different" in done.out

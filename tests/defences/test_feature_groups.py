@@ -50,9 +50,7 @@ def test_the_region_ends_where_an_attack_succeeds():
     assert (certificate.radius, certificate.feature_radius) == (1, 1)  # two rows or columns are 6 of 9 votes
     ends = {(certificate.radius + 1, 0), (0, certificate.feature_radius + 1), (1, 1)}
     for flips, changes in ends:
-        answers = [
-            int(voting.defence.votes(voting, graph).counts.argmax()) for graph in attacked_graphs(PATH, flips, changes)
-        ]
+        answers = [voting.defence.votes(voting, g).counts.argmax() for g in attacked_graphs(PATH, flips, changes)]
         assert 1 in answers
 
 

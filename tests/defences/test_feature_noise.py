@@ -161,9 +161,7 @@ def test_batches_and_workers_change_nothing():
 
 def test_memory_counts_noisy_features():
     wide = fp.Graph(300, [], np.eye(2000, dtype=np.float32)[np.arange(300)])
-    plain, noisy = (
-        as_classifier(has_zeros, num_classes=2, memory=2**26, feature_noise=noise) for noise in (None, LABELS)
-    )
+    plain, noisy = (as_classifier(has_zeros, num_classes=2, memory=2**26, feature_noise=n) for n in (None, LABELS))
     assert noisy.batch_size(wide, EDGES) < plain.batch_size(wide, EDGES)
     assert noisy.batch_size(wide, EDGES) * 300 * 2000 * 4 < 2**26
 

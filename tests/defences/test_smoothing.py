@@ -1,8 +1,6 @@
 """SmoothedClassifier: certificates are re-readings of votes, votes are a function of seed, graph and index alone."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -134,34 +132,6 @@ def test_the_order_of_graphs_does_not_matter(smooth):
     shuffled = smooth.certify_all([graphs()[k] for k in order], samples=600, seed=3)
     assert [in_order[k] for k in order] == shuffled
     assert in_order == [smooth.certify(graph, samples=600, seed=3) for graph in graphs()]
-
-
-VOTES_OF_TWO_MODELS = """
-import torch
-import flipproof as fp
-
-torch.set_num_threads(1)  # a float model rounds the same only with as many threads
-graph = fp.Graph(6, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5)])
-noise = fp.EdgeNoise(keep=0.85)
-network = fp.models.GCN(1, 3, seed=0).eval()
-with torch.no_grad():  # so that the classes share the votes
-    network.head.bias.copy_(torch.tensor([0.1627, 0.0825, -0.2688]))
-exact = fp.SmoothedClassifier(lambda graphs: [g.num_edges % 3 for g in graphs], noise, num_classes=3)
-rounding = fp.SmoothedClassifier(network, noise, features="degree")
-votes = [smooth.sample(graph, samples=1500, seed=11) for smooth in (exact, rounding)]
-cast = [[part.labels.tolist(), list(part.checksums)] for part in votes]
-"""
-
-
-def test_another_process_casts_the_same_votes():
-    threads = torch.get_num_threads()
-    here: dict[str, Any] = {}
-    exec(VOTES_OF_TWO_MODELS, here)
-    torch.set_num_threads(threads)
-    program = VOTES_OF_TWO_MODELS + "\nimport json\nprint(json.dumps(cast))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == here["cast"]
-    assert all(len(set(labels)) > 1 for labels, _ in here["cast"])
 
 
 def same_law(first: NDArray[Any], second: NDArray[Any], *, false_alarm: float) -> bool:
@@ -358,16 +328,6 @@ def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling():
     assert set(smooth.sample(graph, samples=50).labels.tolist()) == {certificate.label}
     other = labelled_nodes(edges=11, seed=5).replaced(node_features=graph.node_features)
     assert smooth.certify(other).label == certificate.label
-
-
-@pytest.mark.parametrize("features", ["degree", "one-hot-degree", "own+degree", lambda graph: graph.node_features])
-def test_edge_blind_models_refuse_features_that_do(features):
-    with pytest.raises(
-        fp.InputError, match=r"features of an edge-blind model must not depend on edges; got .*constant"
-    ):
-        fp.SmoothedClassifier(blind(), NOISE, features=features)
-    with pytest.raises(fp.InputError, match="every certificate would be false"):
-        fp.SmoothedClassifier(blind(1), NOISE).certify(with_clean_degrees(wheel()))
 
 
 def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs():

@@ -52,9 +52,7 @@ def test_attacks_on_a_trained_network(groups):
         if certificate.radius:
             certified += 1
             budget = min(certificate.radius, 3)
-            strongest = fp.attacks.strongest(
-                voting, graph, budget=budget, attacks=["greedy", "random"], label=certificate.label
-            )
+            strongest = fp.attacks.strongest(voting, graph, budget=budget, attacks=["greedy", "random"])
             assert not strongest.success
         attack = votes.attack()
         if attack is not None:

@@ -50,9 +50,7 @@ def test_every_test_that_a_page_names_exists():
     }
     cited = 0
     for page in [*PAGES, *(ROOT / "docs").glob("*/*.md")]:
-        for file, test in re.findall(
-            r"`(?:tests/)?([\w/]*test_\w+\.py)(?:::(test_\w+))?", page.read_text(encoding="utf-8")
-        ):
+        for file, test in re.findall(r"`(?:tests/)?([\w/]*test_\w+\.py)(?:::(test_\w+))?", page.read_text()):
             assert file in names, f"{page.name}: {file}"
             assert not test or test in names[file], f"{page.name}: {file}::{test}"
             cited += 1

@@ -319,9 +319,7 @@ def test_no_radius_and_no_attack_are_told_in_words(browser, folder):
     rows = [row | {"predicted": None, "radius": -1, "adds_radius": -1, "removes_radius": -1} for row in run.rows[:1]]
     rows += [row | {"adds_radius": row["radius"] + 1} for row in run.rows[1:]]
     first = run.rows[0]["graph"]
-    readings = {
-        method: {**by_graph, first: Reading(None, -1, -1, -1, 0.1)} for method, by_graph in run.readings.items()
-    }
+    readings = {name: {**read_by, first: Reading(None, -1, -1, -1, 0.1)} for name, read_by in run.readings.items()}
     path = folder / "abstains.html"
     path.write_text(report_page([replace(run, rows=rows, readings=readings)]), encoding="utf-8")
     with opened(browser, path) as shown:

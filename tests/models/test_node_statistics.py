@@ -39,9 +39,7 @@ def test_no_edge_changes_an_answer_and_certificates_reach_every_pair():
     bare = [graph.replaced(edges=()) for graph in graphs]
     np.testing.assert_array_equal(model.scores(graphs), model.scores(bare))
     certificates = fp.EdgeBlindClassifier(model).certify_all(graphs)
-    assert [certificate.radius for certificate in certificates] == [
-        g.num_nodes * (g.num_nodes - 1) // 2 for g in graphs
-    ]
+    assert [one.radius for one in certificates] == [g.num_nodes * (g.num_nodes - 1) // 2 for g in graphs]
     assert float(fp.certified_accuracy(certificates, [g.label for g in graphs], [3])[0]) > 0.9
 
 

@@ -99,9 +99,7 @@ def first_distinct(words: np.ndarray, count: int, empty: int) -> list[int]:
 def test_cells_are_the_first_distinct_ones_drawn(seed, empty, most, draws):
     rng = np.random.default_rng(seed)
     words = rng.integers(0, 2**64, (4, draws), dtype=np.uint64)
-    words[rng.random(words.shape) < 0.2] = (
-        2**64 - 1
-    )  # refused, as it would favour small ranks, but where all ranks are alike
+    words[rng.random(words.shape) < 0.2] = 2**64 - 1  # refused, as it would favour small ranks
     counts = rng.integers(0, min(most, empty) + 1, 4)
     occupied = np.sort(rng.choice(empty + 20, 20, replace=False))
     free = np.setdiff1d(np.arange(empty + 20), occupied)

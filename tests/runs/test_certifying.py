@@ -77,9 +77,7 @@ def test_interrupted_anywhere_it_goes_on_with_the_next_graph_and_ends_with_the_s
 def test_a_run_over_noisy_features_goes_on_and_knows_the_features_of_its_graphs(tmp_path):
     def with_labels(*labels: int) -> dict[int, fp.Graph]:
         eye = np.eye(3, dtype=np.float64)
-        return {
-            key: graph.replaced(node_features=eye[list(labels[: graph.num_nodes])]) for key, graph in GRAPHS.items()
-        }
+        return {key: one.replaced(node_features=eye[list(labels[: one.num_nodes])]) for key, one in GRAPHS.items()}
 
     def run(folder: Path, graphs: dict[int, fp.Graph], engine: Any) -> bytes:
         smooth = fp.SmoothedClassifier(parity, SMOOTH.noise, num_classes=2, feature_noise=fp.LabelNoise(keep=0.8))
@@ -228,9 +226,7 @@ def test_certificates_of_the_same_model_data_and_defence_are_a_measure_and_no_ot
         read_attacks(tmp_path / "attacks")
     with written_run(tmp_path / "run", settings_of(defence, graphs(), samples=100, seed=0)) as run:
         rows = certify_into(run, defence, graphs(), engine=lambda graphs: Processes(2))
-    assert certified_radii(tmp_path / "run", wanted) == {
-        row["graph"]: (row["predicted"], row["radius"]) for row in rows
-    }
+    assert certified_radii(tmp_path / "run", wanted) == {r["graph"]: (r["predicted"], r["radius"]) for r in rows}
     others = {
         "data_sha256": ("2" * 64, "other data"),
         "model_sha256": ("2" * 64, "another model"),

@@ -105,9 +105,7 @@ def test_any_folder_is_loaded_and_another_defence_is_named(tmp_path):
     again = fp.load(tmp_path / "voting")
     assert type(again) is fp.VotingClassifier
     assert again.certify(fp.Graph(4, [(0, 1)]), depth=0) == voting.certify(fp.Graph(4, [(0, 1)]), depth=0)
-    with pytest.raises(
-        fp.InputError, match=r"voting holds a model for voting, not for smoothing \(use flipproof.load\)"
-    ):
+    with pytest.raises(fp.InputError, match=r"holds a model for voting, not for smoothing \(use flipproof.load\)"):
         fp.SmoothedClassifier.load(tmp_path / "voting")
     fp.models.save(voting.model, tmp_path / "bare")
     with pytest.raises(fp.InputError, match="does not say for which defence"):

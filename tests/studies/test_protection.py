@@ -27,7 +27,6 @@ from flipproof.studies.trial import Trial
 from support.certified_runs import run_command
 from support.command_line import Outcome, write_graphs
 
-NAMES = ("smoothing", "voting", "local")
 KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}
 QUICK = shlex.split("--epochs 24 --time 5m --workers 1 --test 0.25 --validation 0.25")
 
@@ -178,21 +177,6 @@ def labelled():
         pairs = [(node, (node + 1) % size) for node in range(size)] if label else [(0, node) for node in range(1, size)]
         graphs.append(Graph(size, pairs, np.eye(2)[[label] * size], label=label))
     return Dataset(graphs)
-
-
-@pytest.mark.parametrize("bits", [False, True])
-def test_a_search_against_changed_features_tries_what_can_certify_them(labelled, bits):
-    features = [np.array(graph.node_features)[:, : 1 if bits else 2] for graph in labelled]
-    data = Dataset([one.replaced(node_features=rows) for one, rows in zip(labelled, features, strict=True)])
-    threat = Threat(1, changes=1)
-    offered = {name: [space(name).title(one) for one in space(name).candidates(data, threat)] for name in NAMES}
-    assert (
-        offered["smoothing"][:2] == ["keep 0.7 bit add 0.01 bit remove 0.6", "keep 0.7 bit add 0.2 bit remove 0.2"]
-        if bits
-        else ["keep 0.7 label keep 0.55", "keep 0.7 label keep 0.75"]
-    )
-    assert offered["voting"] == ["voting 5 feature groups 5", "voting 8 feature groups 8"]
-    assert offered["local"] == ([] if bits else ["local 1", "local 2", "local 3"])
 
 
 @pytest.mark.parametrize(

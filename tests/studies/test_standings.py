@@ -19,7 +19,7 @@ import flipproof as fp
 from flipproof import certified_accuracy
 from flipproof.cli import choosing_commands
 from flipproof.report.content import ATTACKERS, RADII
-from flipproof.runs.run_folder import StudySettings, open_run, written_run
+from flipproof.runs.run_folder import StudySettings, open_run
 from flipproof.studies import benchmark, provenance
 from flipproof.studies.benchmark import Job, finished_jobs, job_result, jobs_of
 from flipproof.studies.benchmark_config import Protocol, Row, read_protocols
@@ -134,17 +134,6 @@ def test_a_job_is_what_the_library_says(config, finished):
     assert stored["result"]["graphs"] == parts.test_indices.tolist()
 
 
-def test_training_choice_and_test_share_no_graph_and_all_graphs_are_tested(config):
-    (protocol,) = read_protocols(config)
-    tested: list[int] = []
-    for number in range(10):
-        parts = protocol.experiment(protocol.rows[0], number).parts
-        every = [*parts.train_indices, *parts.validation_indices, *parts.test_indices]
-        assert sorted(every) == list(range(48))
-        tested += parts.test_indices.tolist()
-    assert sorted(tested) == list(range(48))
-
-
 def same_but_for_seconds(out: Path, other: Path) -> bool:
     one, two = (re.sub(r".*seconds per graph.*", "", (folder / CSV).read_text()) for folder in (out, other))
     return one == two
@@ -195,13 +184,6 @@ def test_two_workers_give_the_same_bytes(config, finished, tmp_path):
     out = tmp_path / "out"
     choosing_commands.benchmark(choosing_commands.BenchmarkOptions(config=config, out=out, workers=2, quiet=True))
     assert same_but_for_seconds(out, finished)
-
-
-def test_two_processes_are_refused(config, finished, command):
-    with written_run(finished, StudySettings.read(finished)):
-        refused = command("benchmark", config, "--out", finished)
-    assert refused.code == 2
-    assert "is in use by another process" in refused.err
 
 
 def test_a_config_can_grow_and_another_one_never_overwrites(tmp_path, monkeypatch, command, undrawn):

@@ -80,16 +80,6 @@ def test_the_commands_take_directed_graphs_as_they_were_taken(graphs, tmp_path, 
     assert f"next: flipproof protect --data {graphs} --symmetrise --radius 1 --out protected" in described.out
 
 
-def test_other_objectives_are_tried_for_what_survives_the_first_rung():
-    candidate = named_candidate("smoothing keep=0.9")
-    others = candidate.variants()
-    assert [other.title for other in others] == ["keep 0.9 majority copies 16", "keep 0.9 attacked copies 4"]
-    assert [other.training["objective"] for other in others] == ["majority", "attacked"]
-    for other in others:
-        assert {"keep", "objective", "copies"} & other.arguments.keys() == {"objective", "copies"}
-        assert other.arguments["add"] == 0.1
-
-
 @pytest.mark.parametrize(
     ("text", "title", "setting"),
     [

@@ -201,9 +201,7 @@ def one_change(graph, change, labels):
         return [graph.replaced(num_nodes=n + 1)] if change == "added" else []
     if change == "added":
         return [graph.replaced(num_nodes=n + 1, node_features=[*x, row]) for row in np.eye(labels)]
-    return [
-        graph.replaced(node_features=[*x[:node], row, *x[node + 1 :]]) for node in range(n) for row in np.eye(labels)
-    ]
+    return [graph.replaced(node_features=[*x[:v], row, *x[v + 1 :]]) for v in range(n) for row in np.eye(labels)]
 
 
 def deployed(local, graph):

@@ -109,9 +109,7 @@ def test_every_group_is_drawn_equally_often():
     assert (counts.double() - 1000).abs().max() < 5 * (3000 * 2 / 9) ** 0.5
 
 
-@pytest.mark.parametrize(
-    "view", [View(), Noisy(fp.EdgeNoise(keep=0.8)), SubGraphs(3, renumber=True)], ids=lambda view: type(view).__name__
-)
+@pytest.mark.parametrize("view", [View(), Noisy(fp.EdgeNoise(keep=0.8)), SubGraphs(3, renumber=True)])
 def test_a_view_has_no_state(view):
     """The same draws give the same matrices, in any order of calls: what makes a training continue to the same bytes."""
     batches = [LabelledGraphs(dense_or_not(5, seed=seed), "graphs").padded(torch.arange(5)) for seed in range(2)]

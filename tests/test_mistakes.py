@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, global_mean_pool
+from torch import nn
 
 import flipproof as fp
 from flipproof.classifiers.torch_module import convention_of
 from flipproof.defences.defence import DefendedClassifier
-from support.learnable import Blind
+from support.learnable import Blind, OneLayer
 
 NOISE = fp.EdgeNoise(keep=0.9)
 
@@ -20,15 +19,8 @@ def zeros(graphs: list[fp.Graph]) -> list[int]:
     return [0] * len(graphs)
 
 
-class Net(nn.Module):
-    def __init__(self, width: int = 1) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.num_classes = 2
-        self.conv = GCNConv(width, 2)
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return global_mean_pool(self.conv(x, edge_index), batch)
+class Net(OneLayer):
+    num_classes = 2
 
 
 DEFENCES: dict[str, DefendedClassifier] = {

@@ -14,8 +14,7 @@ from flipproof.certificates.evidence import Answer, Evidence
 from flipproof.certificates.sampled_votes import unanimous_certificate
 from flipproof.defences.local import LocalRequest
 from flipproof.defences.pricing import PriceSearch
-from flipproof.noise import SampleStream
-from support.certificates import ABSTAINED, certificate
+from support.certificates import ABSTAINED, certificate, votes_of
 
 # ---- the object --------------------------------------------------------------------------------------------
 
@@ -180,8 +179,7 @@ def test_a_large_alpha_under_thinning_noise(share):
     noise = fp.EdgeNoise(add=0.001, remove=0.3)
     for graph in fp.datasets.topologies(16, seed=0):
         labels = (np.random.default_rng(1).random(6000) > share).astype(np.uint8)
-        checksums = tuple(SampleStream(graph, noise, seed=0).checksums(6000))
-        assert fp.certify_votes(fp.Votes(labels, graph, noise, 2, 0, checksums), alpha=0.2).radius >= -1
+        assert fp.certify_votes(votes_of(labels, graph, noise), alpha=0.2).radius >= -1
 
 
 def test_no_certificate_exceeds_what_unanimous_votes_reach():

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from flipproof import EdgeNoise, Graph, InputError, Votes, certify_votes
-from flipproof.certificates.influence import choose_order, climb, lead_test, statistics
+from flipproof.certificates.influence import climb, lead_test, statistics
 from flipproof.certificates.influence.climb import default_split
-from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest, log_excess
+from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest
 from flipproof.certificates.influence.statistics import count_flips
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above
 from flipproof.noise import BLOCK, SampleStream
+from support.certificates import votes_of
 
 KEEP8 = EdgeNoise(keep=0.8)
 UNEQUAL = EdgeNoise(add=0.05, remove=0.4)
@@ -38,14 +39,8 @@ def linear_votes(
     weights = rng.normal(size=(graph.num_slots, classes)) / 3
     start = np.zeros(classes)
     start[0] = lead
-    stream = SampleStream(graph, noise, seed=seed)
-    labels, checksums = [], []
-    for begin in range(0, samples, BLOCK):
-        checksum = stream.new_checksum()
-        checksum.update(stream.batch(begin, begin + BLOCK)[1])
-        checksums.append(checksum.hexdigest())
-        labels.append((stream.flips(begin, begin + BLOCK) @ weights + start).argmax(axis=1))
-    return Votes(np.concatenate(labels)[:samples].astype(np.uint8), graph, noise, classes, seed, tuple(checksums))
+    flips = SampleStream(graph, noise, seed=seed).flips(0, samples)
+    return votes_of((flips @ weights + start).argmax(axis=1), graph, noise, classes, seed)
 
 
 # ---- statistics ----------------------------------------------------------------------------------------------------
@@ -144,28 +139,6 @@ def test_every_default_split_adds_up_to_at_most_one(noise, num_classes):
 
 
 # ---- the test of the lead ------------------------------------------------------------------------------------------
-
-
-def test_the_bound_is_attained():
-    # one slot, two classes: class 0 has half of the votes whatever is seen, so the lead is just lost
-    attack = Attack.of(KEEP8, np.zeros(5, dtype=np.bool_), adds=1, removes=0)
-    cells = Cells.of(attack.groups, 1.0, 1)
-    size = 0.02
-    ratio = cells.y / cells.x
-    gain, price = np.log1p(size * ratio), -np.log1p(-size * ratio)
-    top, rival = (np.array([value[0], value[1] - value[0]]) for value in (gain, price))
-    assert abs(log_excess(cells, top, rival, size)) < 1e-11
-    mean = (cells.x * (np.exp(gain) + np.exp(-price)) / 2).sum()
-    assert mean == pytest.approx(1, abs=1e-12)
-
-
-def test_designed_tests_have_thresholds_of_their_levels_and_grow_stronger_with_samples():
-    attack = Attack.of(KEEP8, np.zeros(45, dtype=np.bool_), adds=3, removes=0)
-    tests = [LeadTest.of(attack, 3, samples=samples, level=0.001) for samples in (10_000, 100_000)]
-    assert all(test is not None and test.threshold >= np.log(1000) for test in tests)
-    assert tests[0].needed > tests[1].needed
-    assert LeadTest.of(attack, 3, samples=100, level=0.001) is None
-    assert LeadTest.of(attack, 0, samples=10_000, level=0.001) is None
 
 
 class Nonsense:
@@ -321,24 +294,12 @@ def test_beyond_the_limit_influence_is_votes_with_all_of_alpha(monkeypatch):
     assert replace(certificate, method="votes") == alone
 
 
-def test_order_depends_on_sizes_alone():
-    assert choose_order(45, 10_000, EdgeNoise(keep=0.8), 8) == 3
-    assert choose_order(45, 100_000, EdgeNoise(keep=0.8), 8) == 4
-    assert choose_order(120, 100_000, EdgeNoise(keep=0.8), 8) == 3
-    assert choose_order(45, 10_000, EdgeNoise(keep=0.9), 8) == 2  # a triple is flipped in ten samples
-    assert choose_order(45, 1_000, EdgeNoise(keep=0.99), 8) == 0
-    assert choose_order(2000, 10_000, EdgeNoise(keep=0.8), 8) == 1
-    assert choose_order(1, 10_000, EdgeNoise(keep=0.8), 8) == 1
-    assert choose_order(0, 10_000, EdgeNoise(keep=0.8), 8) == 0
-
-
 def test_a_large_sparse_graph_gets_first_order_and_pays_for_the_sampler():
     noise = EdgeNoise(add=0.0005, remove=0.3)
     graph = Graph(100, [(i, i + 1) for i in range(99)])
     stream = SampleStream(graph, noise, seed=0)
     assert stream.sparse
-    labels = (stream.flips(0, 2048)[:, :5].sum(axis=1) >= 3).astype(np.uint8)
-    votes = Votes(labels, graph, noise, 2, 0, tuple(stream.checksums(2048)))
+    votes = votes_of(stream.flips(0, 2048)[:, :5].sum(axis=1) >= 3, graph, noise)
     certificate = certify_votes(votes)
     assert certificate.order >= 1
     assert certificate.removes_radius >= 1

@@ -225,27 +225,18 @@ def test_graphs_smaller_than_the_radius_are_withstood_whole():
     assert reading.grid.all()
 
 
+BOUND = joint_bound(EdgeNoise(keep=0.9), BitNoise(keep=0.9))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: joint_bound(0.9, LabelNoise()), "noise must be an EdgeNoise; got 0.9"),
-        (
-            lambda: joint_bound(EdgeNoise(keep=0.9), EdgeNoise(keep=0.9)),
-            "feature_noise must be a LabelNoise or BitNoise",
-        ),
-        (lambda: joint_bound(EdgeNoise(keep=0.9), LabelNoise(keep=0.1), 5), "keep must exceed 1 / 5"),
-        (
-            lambda: joint_bound(EdgeNoise(keep=0.9), BitNoise(keep=0.9)).grid(1.5, (1, 1)),
-            r"p_lower must lie in \[0, 1\]",
-        ),
-        (
-            lambda: joint_bound(EdgeNoise(keep=0.9), BitNoise(keep=0.9)).grid(0.9, (1,)),
-            "a number for each of flips, changed",
-        ),
-        (
-            lambda: joint_bound(EdgeNoise(keep=0.9), BitNoise(keep=0.9)).worst_case(0.9, (1, -1)),
-            "attack must hold a number",
-        ),
+        (lambda: joint_bound(BOUND.noise, BOUND.noise), "feature_noise must be a LabelNoise or BitNoise"),
+        (lambda: joint_bound(BOUND.noise, LabelNoise(keep=0.1), 5), "keep must exceed 1 / 5"),
+        (lambda: BOUND.grid(1.5, (1, 1)), r"p_lower must lie in \[0, 1\]"),
+        (lambda: BOUND.grid(0.9, (1,)), "a number for each of flips, changed"),
+        (lambda: BOUND.worst_case(0.9, (1, -1)), "attack must hold a number"),
     ],
 )
 def test_bad_input(call, message):

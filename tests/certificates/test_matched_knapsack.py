@@ -11,7 +11,6 @@ from flipproof.certificates.certificate import ClassCell
 from flipproof.certificates.local_scores import LocalScores, leads_over_rivals, rivals_of
 from flipproof.certificates.matched_knapsack import (
     KINDS,
-    FlipSearch,
     NodeLosses,
     greedy_bounds,
     worst_drops,
@@ -219,16 +218,6 @@ def test_local_flips_do_what_is_said_of_them(counted):
             sizes["smallest"] += spots.succeeds and len(spots.flips) == truth + 1
     assert sizes["breakable"] > 50
     assert sizes["smallest"] > 0.8 * sizes["breakable"]
-
-
-def test_needless_flips_are_left_out():
-    """Only nodes without neighbours speak for the label: joining node 4 is enough, joining 1 and 3 does nothing."""
-    views = views_of(fp.Graph(5, [(0, 1), (1, 2), (2, 3)]), np.zeros(5, dtype=np.int64), 4)
-    search = FlipSearch(views, np.where(views.counts.ravel() == 0, 5.0, 1.0))
-    flips = [(1, 3), (3, 4)]
-    assert [search.drop(part) for part in ([], flips[:1], flips, flips[1:])] == [0.0, 0.0, 4.0, 4.0]
-    assert search.pruned(flips, lambda number, drop: drop >= 4) == flips[1:]
-    assert search.pruned(flips, lambda number, drop: number == 2) == flips
 
 
 def test_a_lead_within_rounding_is_no_success():

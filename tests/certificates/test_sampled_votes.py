@@ -12,6 +12,7 @@ import pytest
 from flipproof import EdgeNoise, Graph, InputError, Votes, certify_counts, certify_votes, radius
 from flipproof.certificates.vote_share import label_pvalue, lower_bound, upper_bound
 from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream
+from support.certificates import votes_of
 
 GRAPH = Graph(6, [(0, 1), (1, 2), (4, 5)], np.ones((6, 2)), 1, frozen=[(0, 5)], name="one")
 NOISE = EdgeNoise(add=0.05, remove=0.3)
@@ -191,9 +192,7 @@ PATH = Graph(12, [(node, node + 1) for node in range(11)])
 
 
 def cast_labels(labels: Any, graph: Graph = PATH, noise: EdgeNoise = EVEN_NOISE, num_classes: int = 3) -> Votes:
-    labels = np.asarray(labels, dtype=np.uint8)
-    checksums = tuple(SampleStream(graph, noise, seed=0).checksums(len(labels)))
-    return Votes(labels, graph, noise, num_classes, 0, checksums)
+    return votes_of(labels, graph, noise, num_classes)
 
 
 @pytest.mark.parametrize("method", ["votes", "paper"])
@@ -252,13 +251,6 @@ def test_radius_is_at_most_the_number_of_slots(method):
         assert certificate.grid.all()
     unbounded = certify_counts([100_000, 0], EdgeNoise(keep=0.6), method=method)
     assert unbounded.radius == {"votes": 89, "paper": 90}[method]
-
-
-def test_zero_probability_with_rivals_does_not_certify_what_it_cannot_see():
-    """Three removals leave 0.4**3 of the old graph's law: a share of .9 then proves nothing."""
-    certificate = certify_counts([9100, 450, 450], EdgeNoise(add=0, remove=0.4))
-    assert certificate.removes_radius == 2
-    assert certificate.adds_radius == 0
 
 
 def test_the_sparse_samplers_inexactness_is_charged():

@@ -46,24 +46,6 @@ SHARES = np.array([0.0, 1e-300, 1e-9, 0.1, 0.3, 0.5, 0.5 + 1e-9, 0.77, 0.9, 0.99
 
 
 @pytest.mark.parametrize(
-    ("keep", "table"),
-    [
-        (0.7, {1: 0.7857, 2: 0.9000, 3: 0.9057, 4: 0.9442, 6: 0.9744, 8: 0.9905}),
-        (0.8, {1: 0.8750, 2: 0.9688, 3: 0.9922, 4: 0.9928, 6: 0.99901, 8: 0.99992}),
-        (0.9, {1: 0.9444, 2: 0.99383, 3: 0.99931, 4: 0.99992}),
-    ],
-)
-def test_table_of_thresholds(keep, table):
-    noise = EdgeNoise(keep=keep)
-    for flips, rounded in table.items():
-        threshold = exact.threshold(noise, flips, 0)
-        digits = 5 if round(rounded, 4) != rounded else 4
-        assert round(float(threshold), digits) == rounded
-        assert radius(float(threshold) + 1e-9, noise) >= flips
-        assert radius(float(threshold) - 1e-9, noise) < flips
-
-
-@pytest.mark.parametrize(
     ("samples", "row"),
     [(1000, (37, 9, 4, 1, 1, 0)), (10_000, (63, 14, 6, 2, 2, 1)), (100_000, (90, 21, 9, 4, 3, 1))],
 )

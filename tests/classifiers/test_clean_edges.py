@@ -278,12 +278,3 @@ def test_coordinates_that_are_smooth_over_the_edges_pass():
         near = np.triu(np.linalg.norm(points[:, None] - points[None], axis=2) < 0.25, 1)
         computed.append(Graph(40, np.argwhere(near), np.hstack([points, 28 * points])))
     refuse_clean_edges(computed)
-
-
-def test_trusted_features_are_taken():
-    computed = [graph.replaced(node_features=np.sqrt(graph.degrees)[:, None]) for graph in TREES[:2]]
-    settings: dict[str, Any] = {"noise": fp.EdgeNoise(keep=0.9), "num_classes": 2}
-    with pytest.raises(InputError, match="the degree"):
-        fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), **settings).certify_all(computed, samples=10)
-    trusting = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), **settings, trust_features=True)
-    assert len(trusting.certify_all(computed, samples=10)) == 2

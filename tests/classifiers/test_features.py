@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch_geometric import transforms
-from torch_geometric.nn import GATv2Conv, GCNConv, global_mean_pool
+from torch_geometric.nn import GATv2Conv, global_mean_pool
 
 import flipproof as fp
 from flipproof.classifiers.features import Degree, NodeFeatures, Several, as_features
+from support.learnable import OneLayer
 
 N = 7
 
@@ -275,13 +276,5 @@ def test_edge_features_that_are_none(wrong, sentence):
 
 
 def test_edge_features_for_a_model_that_takes_none():
-    class Plain(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = GCNConv(3, 2)
-
-        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-            return global_mean_pool(self.conv(x, edge_index), batch)
-
     with pytest.raises(fp.InputError, match="takes edge_attr and batch by name"):
-        fp.SmoothedClassifier(Plain().eval(), NOISE, num_classes=2, edge_features=ends)
+        fp.SmoothedClassifier(OneLayer(3).eval(), NOISE, num_classes=2, edge_features=ends)

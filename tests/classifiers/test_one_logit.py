@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, global_mean_pool
 
 import flipproof as fp
 from flipproof.classifiers.torch_module import logit_per_class
 from flipproof.noise import SampleStream
+from support.learnable import OneLayer
 
 NOISE = fp.EdgeNoise(keep=0.9)
 COMPLETE, SPARSE = fp.Graph(6, [(u, v) for u in range(6) for v in range(u)]), fp.Graph(6, [(0, 1)])
@@ -36,17 +36,6 @@ class PygEdges(Edges):
         return self.shaped(self.weight * (torch.bincount(batch[edge_index[0]], minlength=graphs) / 2 - 7))
 
 
-class Layers(nn.Module):
-    """Layers that have a twin."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.head = GCNConv(1, 8), nn.Linear(8, 1)
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
-
-
 @pytest.mark.parametrize("shape", ["column", "row", "squeezed"])
 @pytest.mark.parametrize("kind", [DenseEdges, PygEdges])
 def test_above_zero_is_class_one(kind, shape):
@@ -63,7 +52,7 @@ def test_training_is_binary_cross_entropy_and_the_twin_answers_as_the_model():
     logits, labels = torch.tensor([[0.3], [-2.0]]), torch.tensor([1, 0])
     both = nn.functional.cross_entropy(logit_per_class(logits, 2, 2), labels)
     assert torch.isclose(both, nn.functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float()))
-    model = Layers()
+    model = OneLayer(num_classes=1)
     result = fp.train(model, graphs, noise=NOISE, features="degree", epochs=30)
     assert result.history[-1].accuracy > 0.9
     smooth = fp.SmoothedClassifier(model, NOISE, num_classes=2, features="degree")

@@ -9,24 +9,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn import GCNConv, global_mean_pool
+from torch_geometric.nn import GCNConv
 
 import flipproof as fp
 from flipproof import models
+from support.learnable import OneLayer
 
 
-class Base(nn.Module):
+class Base(OneLayer):
     """A small network of PyG; the faulty ones below differ from it in one point."""
 
     def __init__(self, width: int = 1, classes: int = 3, **options: Any) -> None:
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.conv = GCNConv(width, 8, **options)
-            self.head = nn.Linear(8, classes)
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+        super().__init__(width, classes, GCNConv(width, 8, **options))
 
 
 class Altered(Base):

@@ -17,7 +17,7 @@ from flipproof.certificates.sampled_votes import Votes
 from flipproof.classifiers import as_classifier
 from flipproof.defences.baselines import Undefended
 from flipproof.noise import FeatureNoise, SampleStream
-from support.learnable import Recorder
+from support.learnable import OneLayer, Recorder
 
 EDGES = fp.EdgeNoise(keep=0.9)
 LABELS = fp.LabelNoise(keep=0.7)
@@ -95,19 +95,7 @@ def test_built_in_networks_answer_as_on_whole_graphs(noise, make):
 
 
 def test_the_twin_sees_the_noisy_features():
-    pytest.importorskip("numba")
-    pyg = pytest.importorskip("torch_geometric.nn")
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = pyg.GINConv(nn.Linear(3, 8)), nn.Linear(8, 2)
-
-        def forward(self, x: Any, edge_index: Any, batch: Any) -> Any:
-            return self.last(pyg.global_add_pool(self.first(x, edge_index).relu(), batch))
-
-    torch.manual_seed(0)
-    net = Net().eval()
+    net = OneLayer(3).eval()
     with_twin = smooth(model=net)
     votes = with_twin.sample(graph(), samples=300, seed=4)
     assert with_twin.classifier.suited(graph(), EDGES).path == "compiled twin"
@@ -127,27 +115,16 @@ def test_feature_values_do_not_choose_how_a_model_is_run(monkeypatch):
         tried.append(features)
         return ""
 
-    pytest.importorskip("numba")
     from flipproof.classifiers.shortcuts import Shortcut
 
     monkeypatch.setattr(Shortcut, "difference", keeps)
-    pyg = pytest.importorskip("torch_geometric.nn")
-    for make in (lambda: smooth(model=_Mean(pyg)), lambda: fp.SmoothedClassifier(_Mean(pyg), EDGES, num_classes=2)):
+    model = OneLayer(3).eval()
+    for make in (lambda: smooth(model=model), lambda: fp.SmoothedClassifier(model, EDGES, num_classes=2)):
         defended = make()
         for labels in ((0, 1, 2, 0, 1, 0), (2, 2, 2, 2, 2, 2)):
             defended.classifier.suited(graph(labels), EDGES)
     assert len(tried) == 1 + 2, "once under noise, and once for other features without"
     assert len(np.unique(tried[0].reshape(len(tried[0]), -1), axis=0)) == len(tried[0])
-
-
-class _Mean(nn.Module):
-    def __init__(self, pyg: Any) -> None:
-        super().__init__()
-        self.pool, self.conv, self.last = pyg.global_mean_pool, pyg.GCNConv(3, 4), nn.Linear(4, 2)
-        self.eval()
-
-    def forward(self, x: Any, edge_index: Any, batch: Any) -> Any:
-        return self.last(self.pool(self.conv(x, edge_index), batch))
 
 
 def test_batches_and_workers_change_nothing():

@@ -150,20 +150,7 @@ def test_evidence_that_cannot_be_used_is_asked_again(tmp_path, content, capsys):
 
 
 SETTINGS = AttackSettings(
-    data="made by hand",
-    data_sha256="0" * 64,
-    graphs=[10, 11, 12, 13],
-    model_sha256="1" * 64,
-    undefended_sha256=None,
-    defence=None,
-    features="degree",
-    budget=2,
-    attacks=["greedy"],
-    constraints={},
-    samples=24,
-    confirm_samples=500,
-    alpha=0.001,
-    seed=0,
+    *("made by hand", "0" * 64, [10, 11, 12, 13], "1" * 64, None, None, "degree"), 2, ["greedy"], {}, 24, 500, 0.001, 0
 )
 
 

@@ -12,12 +12,11 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from torch import nn
-from torch_geometric.nn import GCNConv, global_add_pool
 
 import flipproof as fp
 from flipproof.studies import estimator, experiment, tuning
 from flipproof.studies.search_space import space
+from support.learnable import OneLayer
 
 SEARCH = {"radius": 1, "time": "2m", "epochs": 12, "validation": 0.25, "samples": 200}
 
@@ -33,15 +32,6 @@ def few_defences(monkeypatch):
 def rings_and_stars(count: int = 24) -> tuple[list[Any], list[str]]:
     made = [networkx.cycle_graph(6 + k % 5) if k % 2 else networkx.star_graph(5 + k % 5) for k in range(count)]
     return made, ["ring" if k % 2 else "star" for k in range(count)]
-
-
-class Small(nn.Module):
-    def __init__(self, in_features: int, num_classes: int) -> None:
-        super().__init__()
-        self.conv, self.head = GCNConv(in_features, 8), nn.Linear(8, num_classes)
-
-    def forward(self, x: Any, edge_index: Any, batch: Any) -> Any:
-        return self.head(global_add_pool(self.conv(x, edge_index).relu(), batch))
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +64,12 @@ def test_from_graphs_to_a_proven_answer(fitted, tmp_path):
 
 def test_a_network_of_ones_own_is_the_only_one_tried_and_comes_back(tmp_path):
     graphs, labels = rings_and_stars()
-    own = fp.RobustGraphClassifier(**SEARCH, model=Small, defence="smoothing keep=0.9")
+    own = fp.RobustGraphClassifier(**SEARCH, model=OneLayer, defence="smoothing keep=0.9")
     own.fit(graphs, labels)
-    assert isinstance(own.classifier_.model, Small)
+    assert isinstance(own.classifier_.model, OneLayer)
     assert {one.split(" 0.9")[0] for one in own.trials_["defence"]} == {"keep", "edge-blind", "clean"}
     own.save(tmp_path / "own")
-    again = fp.RobustGraphClassifier.load(tmp_path / "own", model=Small)
+    again = fp.RobustGraphClassifier.load(tmp_path / "own", model=OneLayer)
     one, other = own.classifier_.model.state_dict(), again.classifier_.model.state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -134,7 +124,7 @@ def test_wrong_calls_are_one_sentence():
         ({"radius": -1}, (graphs, labels), "radius must be an integer of at least 0; got -1"),
         ({"time": "soon"}, (graphs, labels), "time must be a time such as 90s, 10m or 2h; got 'soon'"),
         ({"model": "gin"}, (graphs, labels), "model must be a function that returns a PyG module; got 'gin'"),
-        ({"model": Small, "defence": "local"}, (graphs, labels), "defence local brings its own network"),
+        ({"model": OneLayer, "defence": "local"}, (graphs, labels), "defence local brings its own network"),
     ]
     for settings, arguments, sentence in wrong:
         with pytest.raises(fp.InputError, match=sentence.replace("(", r"\(")):

@@ -13,7 +13,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from flipproof import EdgeNoise, Graph
 from flipproof.certificates.influence.lead_test import Attack, Cells, Kind
 from flipproof.certificates.sampled_votes import Votes
-from flipproof.noise import BLOCK, SampleStream
+from flipproof.noise import SampleStream
+from support.certificates import votes_of
 
 Labels = NDArray[np.int64]
 
@@ -107,17 +108,9 @@ class Cube:
 
     def votes(self, samples: int, seed: int) -> Votes:
         """Sampled votes, as a smoothed classifier would cast them on the graph with these slots."""
-        graph = self.graph
-        stream = SampleStream(graph, self.noise, seed=seed)
-        labels, checksums = [], []
-        for start in range(0, samples, BLOCK):
-            batch, content = stream.batch(start, start + BLOCK)
-            checksum = stream.new_checksum()
-            checksum.update(content)
-            checksums.append(checksum.hexdigest())
-            labels.append(self.labels[batch.states @ (1 << np.arange(self.slots))])
-        cast = np.concatenate(labels)[:samples].astype(np.uint8)
-        return Votes(cast, graph, self.noise, self.num_classes, seed, tuple(checksums))
+        flips = SampleStream(self.graph, self.noise, seed=seed).flips(0, samples)
+        labels = self.labels[(flips ^ self.clean) @ (1 << np.arange(self.slots))]
+        return votes_of(labels, self.graph, self.noise, self.num_classes, seed)
 
     @cached_property
     def graph(self) -> Graph:

@@ -210,7 +210,7 @@ def fragile(graphs: list[fp.Graph]) -> list[int]:
     kind=st.sampled_from([(True, True), (True, False), (False, True)]),
     seed=st.integers(0, 3),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_attacks_respect_their_limits(name, graph, budget, kind, seed):
     model, options = fragile, {"num_classes": 2}
     if name == "gradient":

@@ -42,7 +42,7 @@ def test_exhaustive_is_brute_force(kind, seed):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(kind=st.sampled_from(list(GRAPHS)), budget=st.integers(0, 2), changes=st.integers(0, 3), seed=st.integers(0, 9))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_attacks_keep_to_their_limits(name, kind, budget, changes, seed):
     graph, model, options = GRAPHS[kind], hashed(seed, 3), {"num_classes": 2, "max_calls": 200}
     if name == "gradient":

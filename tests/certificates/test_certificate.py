@@ -16,8 +16,6 @@ from flipproof.defences.local import LocalRequest
 from flipproof.defences.pricing import PriceSearch
 from support.certificates import ABSTAINED, certificate, votes_of
 
-# ---- the object --------------------------------------------------------------------------------------------
-
 
 def test_frozen():
     found = certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
@@ -74,9 +72,6 @@ def test_one_sided_radii():
     assert (ABSTAINED.adds_radius, ABSTAINED.removes_radius) == (-1, -1)
     assert ABSTAINED.abstains
     assert not found.abstains
-
-
-# ---- the grid ----------------------------------------------------------------------------------------------
 
 
 def test_grid_is_cut_at_the_first_row_and_column_without_a_cell():

@@ -29,7 +29,7 @@ def unions(labels, rows, columns):
         yield int(column.sum()), int(row.sum()), row[:, None] | column
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(votes)
 def test_it_is_the_exact_answer_over_all_attacks(drawn):
     """Every attack, with the worst that a base classifier could say of every sub-graph that it changes."""
@@ -48,7 +48,7 @@ def gnncert(labels, flips: int, changes: int) -> bool:
     return bool(2 * (flips * labels.shape[0] + changes * labels.shape[1]) < needed.min())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(votes)
 def test_it_is_never_below_gnncert_not_even_where_sets_are_too_many(drawn):
     labels, _, _ = drawn

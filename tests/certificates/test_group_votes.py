@@ -35,7 +35,7 @@ def worst(votes: GroupVotes, changed: set[int]) -> bool:
     return False
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cast_votes())
 def test_the_certificate_is_the_exact_answer_over_all_attacks(votes):
     """Every set of flips is tried, with the worst that a base classifier could say of the sub-graphs they change."""

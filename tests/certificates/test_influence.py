@@ -43,9 +43,6 @@ def linear_votes(
     return votes_of((flips @ weights + start).argmax(axis=1), graph, noise, classes, seed)
 
 
-# ---- statistics ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("noise", [KEEP8, UNEQUAL])
 def test_counts_are_those_of_a_plain_loop(noise):
     votes = linear_votes(noise, nodes=5, samples=1500)
@@ -138,9 +135,6 @@ def test_every_default_split_adds_up_to_at_most_one(noise, num_classes):
     assert paid > 0 or noise.p_add == 0.01
 
 
-# ---- the test of the lead ------------------------------------------------------------------------------------------
-
-
 class Nonsense:
     """A solver that answers with anything."""
 
@@ -170,9 +164,6 @@ def test_a_solver_that_returns_nonsense_only_makes_radii_smaller(monkeypatch):
     assert all(low <= high for low, high in zip(after, before, strict=True))
     assert min(after) >= 0
     assert sum(after) < sum(before)
-
-
-# ---- the worst attacked set ----------------------------------------------------------------------------------------
 
 
 def random_weights(rng: np.random.Generator, counts: tuple[int, ...], order: int) -> SetWeights:
@@ -222,9 +213,6 @@ def test_the_worst_set_is_found(counts, order):
         assert not all_above(weights, least + 1e-6, effort=10**7)
         if order > 1 and sum(counts) > 1:
             assert not all_above(weights, least - 0.01, effort=3)  # no proof, no certificate
-
-
-# ---- certificates --------------------------------------------------------------------------------------------------
 
 
 def test_a_certificate_tells_order_and_what_the_share_alone_gives():
@@ -303,9 +291,6 @@ def test_a_large_sparse_graph_gets_first_order_and_pays_for_the_sampler():
     certificate = certify_votes(votes)
     assert certificate.order >= 1
     assert certificate.removes_radius >= 1
-
-
-# ---- refusals ------------------------------------------------------------------------------------------------------
 
 
 def test_flips_that_come_in_another_order_of_slots_are_refused(monkeypatch):

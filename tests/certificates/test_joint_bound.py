@@ -123,9 +123,6 @@ def test_rivals_are_compared_as_exact_arithmetic_does():
     assert min(outcomes.values()) > 20, outcomes
 
 
-# ---- one kind alone ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("noise", [noise for noise, _ in FEATURES if isinstance(noise, BitNoise)], ids=str)
 def test_bits_alone_are_slots(noise):
     bound = joint_bound(EdgeNoise(keep=0.7), noise)
@@ -144,10 +141,7 @@ def test_without_label_noise_nothing_is_said_of_labels():
     assert without_edges.grid(0.999, (10, 10)).shape == (1, 3)
 
 
-# ---- grids -------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_grid_holds_what_can_be_reached_by_going_up(seed):
     rng = np.random.default_rng(seed)
@@ -163,7 +157,7 @@ def test_a_grid_holds_what_can_be_reached_by_going_up(seed):
         assert (inside and bool(grid[attack])) == all(map(holds, smaller)), attack
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_more_votes_and_smaller_rivals_never_certify_less(seed):
     rng = np.random.default_rng(seed)
@@ -190,9 +184,6 @@ def test_grids_and_memory_are_bounded(monkeypatch):
     for size, pair in zip((16, 8, 4), noises, strict=True):
         bound = JointBound(*pair, 2)
         assert bound.grid(1 - 1e-9, (70,) * len(bound.axes)).shape == (size,) * len(bound.axes)
-
-
-# ---- readings ----------------------------------------------------------------------------------------------
 
 
 def reading_of(

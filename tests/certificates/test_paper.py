@@ -103,9 +103,6 @@ def test_level_is_halved_where_the_papers_would_not_do():
         assert certificate.p_lower == pytest.approx(stats.beta.ppf(level, counts[0], counts[1] + 1), rel=1e-5)
 
 
-# ---- the theorem as printed --------------------------------------------------------------------------------
-
-
 def smoothed_share(noise: EdgeNoise, graph_state: tuple[int, ...], answers: dict[tuple[int, ...], int]) -> Fraction:
     """Probability that the base classifier answers 1 on the noisy version of a graph, by listing all of them."""
     flip = Fraction(noise.add_threshold, 2**32)

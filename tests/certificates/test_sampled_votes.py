@@ -39,9 +39,6 @@ def saved(tmp_path):
     return path
 
 
-# ---- the object --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -70,9 +67,6 @@ def test_first_is_as_if_no_more_had_been_cast(samples):
 def test_first_refuses_what_is_not_there(samples, words):
     with pytest.raises(InputError, match=words):
         cast().first(samples)
-
-
-# ---- files -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.int64])

@@ -6,7 +6,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, InputError, certified_grid, certify_counts, radius, worst_case
@@ -42,9 +42,6 @@ noises = pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
 SHARES = np.array([0.0, 1e-300, 1e-9, 0.1, 0.3, 0.5, 0.5 + 1e-9, 0.77, 0.9, 0.999, 1 - 1e-6, 1 - 1e-9, 1 - 2**-53, 1.0])
 
 
-# ---- tables of the theory ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("samples", "row"),
     [(1000, (37, 9, 4, 1, 1, 0)), (10_000, (63, 14, 6, 2, 2, 1)), (100_000, (90, 21, 9, 4, 3, 1))],
@@ -58,9 +55,6 @@ def test_table_of_largest_radii(samples, row):
         for keep in (0.6, 0.8, 0.95)
     ]
     assert by_paper == [row[0], row[2], row[4]]
-
-
-# ---- the bound ---------------------------------------------------------------------------------------------
 
 
 @noises
@@ -114,9 +108,6 @@ def test_large_attacks_where_masses_underflow(name, flips):
             assert 0 <= truth - bound <= Fraction(1, 10**11)
 
 
-# ---- thresholds --------------------------------------------------------------------------------------------
-
-
 @noises
 def test_thresholds_against_rational_arithmetic(noise):
     """The largest ``1 - p`` that certifies: never more than the exact one, and within 1e-12 of it."""
@@ -127,9 +118,6 @@ def test_thresholds_against_rational_arithmetic(noise):
         for adds, slack in enumerate(slacks.tolist()):
             truth = 1 - exact.threshold(noise, adds, flips - adds)
             assert 0 <= truth - Fraction(slack) <= TOLERANCE, (adds, flips)
-
-
-# ---- radius ------------------------------------------------------------------------------------------------
 
 
 @noises
@@ -190,7 +178,6 @@ def test_cells_that_a_graph_cannot_offer_count_as_certified(name, offered):
             assert radii[index] == wanted
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.sampled_from(list(NOISES.values())))
 def test_a_larger_share_or_a_smaller_rival_never_hurts(one, two, rival, noise):
     low, high = min(one, two), max(one, two)
@@ -200,7 +187,6 @@ def test_a_larger_share_or_a_smaller_rival_never_hurts(one, two, rival, noise):
     assert radius(high, noise, rival / 2, max_radius=20) >= radius(high, noise, rival, max_radius=20)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 3000), min_size=2, max_size=5),
     st.sampled_from(["votes", "paper"]),
@@ -216,9 +202,6 @@ def test_more_votes_never_a_smaller_radius(counts, method, noise):
         moved = [counts[0] + 1, counts[1] - 1, *counts[2:]]
         assert certify_counts(moved, noise, method=method).radius >= before.radius
     assert certify_counts([2 * count for count in counts], noise, method=method).radius >= before.radius
-
-
-# ---- grid --------------------------------------------------------------------------------------------------
 
 
 @noises
@@ -237,9 +220,6 @@ def test_grid_against_rational_arithmetic(noise, share, rival):
 
     assert not (grid & ~closed(exact.NOTHING)).any()
     assert not (closed(TOLERANCE) & ~grid).any(), "short of the exact grid by rounding only"
-
-
-# ---- errors ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), [0.5, 2.0]])
@@ -297,9 +277,6 @@ def just_inside(bound: float, relative: float = 1e-9) -> mpmath.mpf:
     """Nearer to the centre by a billionth of the distance to the nearer end."""
     exact = mpmath.mpf(bound)
     return exact + min(exact, 1 - exact) * mpmath.mpf(relative)
-
-
-# ---- Clopper-Pearson ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("failure_prob", FAILURES)
@@ -361,9 +338,6 @@ def test_bad_counts(bound, arguments, failure_prob, words):
         bound(*arguments, failure_prob=failure_prob)
 
 
-# ---- the label ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("top", "second"), [(1, 0), (10, 0), (60, 40), (501, 499), (1990, 10), (700, 0)])
 def test_label_pvalue_is_rounded_up(top, second):
     trials = top + second
@@ -377,9 +351,6 @@ def test_label_pvalue_of_arrays_ties_and_huge_counts():
     assert label_pvalue([5, 10, 0], [5, 0, 0]).tolist() == [1.0, pytest.approx(2**-9, rel=1e-9), 1.0]
     assert 0 < label_pvalue(10**6, 0) < 1e-300
     assert label_pvalue(3, 7) == 1, "the wrong way round is no evidence"
-
-
-# ---- alpha -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alpha", [0, 1, -0.1, 1.5, float("nan"), True, "0.1", None, [0.1]])

@@ -17,8 +17,6 @@ from flipproof.classifiers import as_classifier
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import BLOCK, SampleStream
 
-# ---- one classifier in many forms ----------------------------------------------------------------------------------
-#
 # With own feature o and degree d of every node: a = sum o d, b = sum d d, and four classes whose integer scores are
 # W [1, a, b]. Integers this small are exact in float32, so all forms must agree to the last vote.
 
@@ -171,8 +169,6 @@ def test_batches_divide_a_block_and_are_fixed_by_graph_and_noise(adapter):
         assert BLOCK % size == 0
         assert size == classifier.batch_size(graph.replaced(label=1, name="other"), fp.EdgeNoise(keep=0.9))
 
-
-# ---- models with rounding ------------------------------------------------------------------------------------------
 
 NETWORKS = [models.GCN, models.GIN]
 

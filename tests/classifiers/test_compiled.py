@@ -239,7 +239,7 @@ def with_matrices(batch: NoisyBatch, scores: Tensor) -> list[Tensor]:
     ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.sampled_from([1, 7, 64, 70]), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
 def test_every_product(nodes, width, seed, relu, mean):
     """Any matrix, any width, rows of one graph or of all, against matrices of torch; and each graph alone, to the last bit."""

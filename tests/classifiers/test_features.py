@@ -118,9 +118,6 @@ def test_integer_features_stay_integers_for_embeddings():
     assert as_features(lambda g: g.degrees[:, None]).of(random_graph(0)).dtype == torch.float32
 
 
-# ---- refusals -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("value", "parts"),
     [

@@ -44,9 +44,6 @@ def declining(made: nn.Module) -> nn.Module:
     return made
 
 
-# ---- a twin that errs ------------------------------------------------------------------------------------------------------
-
-
 def wrong_weight(layer: Any, output: torch.Tensor) -> torch.Tensor:
     return output * 1.01
 
@@ -206,9 +203,6 @@ def test_a_worker_whose_processor_rounds_otherwise_does_not_go_another_way():
         assert smoothed(model()).classifier.suited(TREE, NOISE).path == "message passing"
 
 
-# ---- runs in a folder ------------------------------------------------------------------------------------------------------
-
-
 def test_a_run_records_the_path_and_keeps_to_it(tmp_path, capsys):
     graphs = [graph.replaced(label=0) for graph in (*ODD, TREE)]
     asked: dict[str, Any] = {"samples": 300, "seed": 0}
@@ -231,8 +225,6 @@ def test_a_run_says_once_how_many_samples_differed(tmp_path, monkeypatch, capsys
     assert re.findall(r"(\d+) of (\d+) compared samples", capsys.readouterr().err) == [("32", "32")]
     assert problems_of_run(tmp_path / "run") == []
 
-
-# ---- arithmetic of other machines --------------------------------------------------------------------------------------------
 
 SENSITIVE = ["GCN", "GIN", "GraphNorm between sums", "PairNorm", "InstanceNorm", "standard deviations"]
 FEW = [ODD[2], TREE]

@@ -97,9 +97,6 @@ def test_bad_arguments_end_in_one_sentence(arguments, words):
     assert "\n" not in str(caught.value)
 
 
-# ---- the data set itself -------------------------------------------------------------------------------------------
-
-
 def test_a_dataset_is_a_read_only_sequence_that_pickles(data):
     part = data[8:24]
     assert isinstance(part, Dataset)
@@ -185,9 +182,6 @@ def test_folds_with_validation_hold_a_second_fold_out(data):
 def test_bad_folds_are_refused(data, number, validation):
     with pytest.raises(fp.InputError, match="number must be an integer from"):
         folds(data, number=number, validation=validation)
-
-
-# ---- isomorphism ---------------------------------------------------------------------------------------------------
 
 
 def test_the_split_counts_isomorphic_test_graphs_as_networkx_does():

@@ -78,20 +78,20 @@ def check(case: Case) -> None:
     assert before == truth.radius
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(cases())
 def test_never_above_the_truth_and_the_truth_at_full_depth(case):
     check(case)
 
 
 @pytest.mark.guarantee
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cases(5))
 def test_the_same_of_five_nodes(case):
     check(case)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cases(), st.integers(1, 40))
 def test_no_budget_makes_a_false_certificate(case, calls):
     voting, model, graph = case
@@ -200,8 +200,6 @@ def test_large_graphs_are_asked_by_lists_of_edges_and_small_ones_by_states(nodes
         flipped = pairs_of_slots(graph.slots[np.sort(row[row >= 0])], graph.num_nodes)
         assert shown == sub_graphs[owner].flipped(flipped)
 
-
-# ---- engines and kills ----
 
 GRAPHS = {
     index: fp.Graph(

@@ -59,9 +59,6 @@ def graphs() -> list[fp.Graph]:
     return [wheel(4), wheel(5), fp.Graph(6, [(0, 1)]), fp.Graph(1, []), fp.Graph(5, []), wheel(6)]
 
 
-# ---- one graph -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", ["votes", "paper", "influence"])
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
 def test_a_certificate_is_read_off_the_votes(smooth, method, alpha):
@@ -123,9 +120,6 @@ def test_a_single_node_no_edges_and_no_noise(smooth, method):
     assert (certificate.label, certificate.radius) == (2, 0)
 
 
-# ---- the same votes whatever the order, the batch or the process -------------------------------------------------------
-
-
 def test_the_order_of_graphs_does_not_matter(smooth):
     in_order = smooth.certify_all(graphs(), samples=600, seed=3)
     order = np.random.default_rng(0).permutation(len(graphs()))
@@ -151,9 +145,6 @@ def test_relabelling_the_nodes_leaves_the_distribution_of_votes():
         relabelled = smooth.sample(copy, samples=4096, seed=0)
         assert copy.edges.tolist() == wheel().edges.tolist() or relabelled.labels.tolist() != votes.labels.tolist()
         assert same_law(votes.counts, relabelled.counts, false_alarm=1e-6)
-
-
-# ---- many graphs -------------------------------------------------------------------------------------------------------
 
 
 def test_simultaneous_divides_alpha_by_the_number_of_graphs(smooth):
@@ -224,9 +215,6 @@ def test_an_engine_that_errs_is_noticed(smooth, fault, part):
         smooth.certify_all(graphs(), samples=100, engine=Faulty())
 
 
-# ---- results -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "part"),
     [
@@ -262,9 +250,6 @@ def test_other_noise_and_other_graphs_are_refused(smooth):
         smooth.certify(np.triu(np.ones((3, 3)), 1))
 
 
-# ---- clean degrees as features: every certificate would be false ----------------------------------------------------------
-
-
 def with_clean_degrees(graph: fp.Graph) -> fp.Graph:
     return graph.replaced(node_features=graph.degrees[:, None].astype(np.float32))
 
@@ -292,9 +277,6 @@ def test_hooks_that_do_not_read_own_features_do_not_mind(features):
     smooth = fp.SmoothedClassifier(GCN(width, 3, seed=0).eval(), NOISE, features=features)
     plain = smooth.sample(wheel(), samples=50, seed=0)
     assert smooth.sample(with_clean_degrees(wheel()), samples=50, seed=0).labels.tolist() == plain.labels.tolist()
-
-
-# ---- edge-blind models -------------------------------------------------------------------------------------------------
 
 
 def blind(in_features: int = 2, classes: int = 3) -> Blind:

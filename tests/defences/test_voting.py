@@ -76,9 +76,6 @@ def test_what_would_make_certificates_false_is_refused():
         fp.VotingClassifier(lambda graphs: [0] * len(graphs), 3)
 
 
-# ---- attacks ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["random", "greedy", "gradient"])
 def test_attacks_succeed_beyond_the_radius_and_never_within(name):
     network, test = trained(3)
@@ -94,9 +91,6 @@ def test_attacks_succeed_beyond_the_radius_and_never_within(name):
             assert voting.predict(result.graph) != certificate.label
             assert len(result.flips) > certificate.radius
     assert successes >= 1
-
-
-# ---- training ---------------------------------------------------------------------------------------------------------
 
 
 def test_training_on_sub_graphs_helps_the_vote():

@@ -21,9 +21,6 @@ from support.cube import attacks_between, laws
 Labels = NDArray[np.int64]
 
 
-# ---- base classifiers, asked about every graph ----
-
-
 def triangles(graph: fp.Graph) -> int:
     adjacency = graph.adjacency()
     return min(2, round(float(np.trace(adjacency @ adjacency @ adjacency)) / 6))
@@ -75,9 +72,6 @@ def all_graphs(nodes: int) -> list[fp.Graph]:
 @lru_cache(maxsize=32)
 def base_labels(base: str, nodes: int) -> Labels:
     return np.array([BASES[base][0](graph) for graph in all_graphs(nodes)])
-
-
-# ---- the truth, by enumeration ----
 
 
 class Truth:

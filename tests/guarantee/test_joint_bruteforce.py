@@ -130,8 +130,6 @@ def test_merged_regions_are_caught(monkeypatch):
     joint_bound.cache_clear()
 
 
-# ---- coverage ----------------------------------------------------------------------------------------------
-
 ALPHA = 0.05
 
 

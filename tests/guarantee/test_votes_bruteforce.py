@@ -31,9 +31,6 @@ NOISES = {
 ROUNDING = 1e-13
 
 
-# ---- base classifiers: the probability of every class on every graph, ``[2**N, C]``, from N and a generator -------
-
-
 def hard(labels: np.ndarray, num_classes: int) -> np.ndarray:
     return np.eye(num_classes)[labels]
 
@@ -59,9 +56,6 @@ CLASSIFIERS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
     "soft": lambda slots, rng: rng.dirichlet([0.4, 0.2, 0.1], 2**slots),  # a randomised base classifier
     "constant": lambda slots, _: hard(np.zeros(2**slots, dtype=int), 2),
 }
-
-
-# ---- checks ------------------------------------------------------------------------------------------------
 
 
 def every_attack(slots: int) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -149,9 +143,6 @@ def test_no_attack_within_the_radius_succeeds_on_five_nodes(noise):
         check_radii(CLASSIFIERS[name](10, rng), 10, noise)
 
 
-# ---- tightness: the adversary attains the bound ------------------------------------------------------------
-
-
 def neyman_pearson(
     clean: int, attacked: int, share: float, slots: int, noise: EdgeNoise, *, first: str = "x"
 ) -> np.ndarray:
@@ -210,9 +201,6 @@ def test_the_adversary_attains_the_bound(noise, slots, kinds, shares, least):
     assert tightness(slots, noise, kinds, shares) >= least
 
 
-# ---- the harness can fail ----------------------------------------------------------------------------------
-
-
 def test_a_false_bound_would_be_seen(monkeypatch):
     """A bound that is too large by a hundredth, or made for a stronger noise, is caught by the checks above."""
     rng, noise = np.random.default_rng(1), NOISES["keep .8"]
@@ -240,9 +228,6 @@ ALPHA = 0.05
 UNBOUNDED = 1000
 
 SYMMETRIC, UNEQUAL = EdgeNoise(keep=0.8), EdgeNoise(add=0.1, remove=0.4)
-
-
-# ---- points at which a method is at its worst --------------------------------------------------------------
 
 
 def boundary(noise: EdgeNoise, flips: int, others: float) -> float:
@@ -310,9 +295,6 @@ CASES = {
     "40 classes, radius 1, equal rivals": (EdgeNoise(keep=0.6), equal_rivals(EdgeNoise(keep=0.6), 1, 40), 200),
     "8 classes, two tied": (SYMMETRIC, np.array([0.49, 0.49, 0.02, *[0.0] * 5]), 200),
 }
-
-
-# ---- simulation --------------------------------------------------------------------------------------------
 
 
 def false_certificates(
@@ -395,9 +377,6 @@ def test_most_of_alpha_is_used():
     for method, least in (("votes", 0.7), ("paper", 0.8)):
         false = false_certificates(*CASES["2 classes, radius 1"], method=method, alpha=ALPHA)
         assert false > least * ALPHA * RUNS
-
-
-# ---- without simulation ------------------------------------------------------------------------------------
 
 
 def exact_failure(noise: EdgeNoise, samples: int, alpha: float, method: str, most: int = 3) -> float:

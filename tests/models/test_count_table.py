@@ -1,7 +1,5 @@
 """Classes by numbers of nodes and edges: intervals that certify most, and a table that says the same on every machine."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

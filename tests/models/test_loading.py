@@ -1,7 +1,5 @@
 """Models and node features as a user names them: known by their weights and code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """One table over all networks: every law that smoothing needs of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -152,9 +150,6 @@ def test_initial_weights_depend_on_the_seed_alone(name):
 def test_bad_configs_are_refused(config, words):
     with pytest.raises(fp.InputError, match=words):
         models.build(config)
-
-
-# ---- folders -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

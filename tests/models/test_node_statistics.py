@@ -1,7 +1,5 @@
 """The strong edge-blind line: what it sees, what it learns, that no edge changes it, and how it is stored."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier

@@ -7,7 +7,7 @@ import mpmath
 import networkx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, Graph
@@ -94,7 +94,6 @@ def first_distinct(words: np.ndarray, count: int, empty: int) -> list[int]:
     return sorted(ranks)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 400), st.integers(0, 150), st.integers(0, 400))
 def test_cells_are_the_first_distinct_ones_drawn(seed, empty, most, draws):
     rng = np.random.default_rng(seed)

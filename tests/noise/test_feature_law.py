@@ -29,9 +29,6 @@ def dense(bits: tuple[NDArray[np.int64], NDArray[np.int64]], samples: int, cells
     return states
 
 
-# ---- labels ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("keep", "categories"), [(0.9, 7), (0.6, 2), (0.34, 3), (1 - 2**-30, 3), (0.999, 100)])
 def test_every_other_category_has_its_exact_number_of_draws(keep, categories):
     """Which 32-bit integers give which category: intervals, whose ends are looked at."""
@@ -67,8 +64,6 @@ def test_labels_are_left_alone_without_noise():
     graph = labelled()
     assert np.array_equal(LabelNoise(keep=1).stream(graph, seed=0).shown(0, 3)[0], np.stack([graph.node_features] * 3))
 
-
-# ---- bits --------------------------------------------------------------------------------------------------
 
 BITS = {
     "dense": (words(), BitNoise(add=0.1, remove=0.4)),
@@ -116,8 +111,6 @@ def test_the_cost_of_sparse_bits_does_not_grow_with_their_number():
     assert stream._stream.words_per_sample < 600_000 / 40
     assert BitNoise(keep=0.8).stream(words(), seed=0).discrepancy == 0
 
-
-# ---- both --------------------------------------------------------------------------------------------------
 
 CASES: dict[str, tuple[Graph, FeatureNoise]] = {
     "labels": (labelled(), LabelNoise(keep=0.8)),
@@ -177,9 +170,6 @@ def test_room_is_what_the_attacker_finds():
     assert LabelNoise().room(features) == (2,)
     assert BitNoise(keep=0.9).room(features) == (6,)
     assert BitNoise(add=0.1, remove=0.4).room(features) == (4, 2)
-
-
-# ---- what is refused ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

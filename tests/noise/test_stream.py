@@ -107,9 +107,6 @@ def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(
         assert list(stream(graph, noise, seed=1).checksums(1)) != [first]
 
 
-# ---- the law -----------------------------------------------------------------------------------------------
-
-
 FITS = {
     "dense, symmetric": (SMALL, EdgeNoise(keep=0.8), False, None),
     "dense, unequal": (SMALL, EdgeNoise(add=0.05, remove=0.6), False, None),

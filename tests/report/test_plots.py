@@ -1,7 +1,5 @@
 """Plots in one call: what is drawn on which axes, and what a notebook shows."""
 
-from __future__ import annotations
-
 import matplotlib
 import pytest
 

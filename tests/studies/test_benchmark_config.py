@@ -1,7 +1,5 @@
 """The config of a benchmark: every mistake is one sentence with file and key, before any work; the published ones are fine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``RobustGraphClassifier``: scikit-learn's protocol on lists of graphs, the answers, wrong calls, and what is saved."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import networkx

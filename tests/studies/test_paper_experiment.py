@@ -1,7 +1,5 @@
 """What the paper's experiment trains, in which order, and what its models remember."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reading certificates back, and judging the paper's claims by them."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``flipproof protect``: what it hands over, that it resumes, and that test graphs are looked at once, at the end."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A tiny benchmark, end to end: what it writes, that it can be stopped anywhere, and that its numbers are right."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

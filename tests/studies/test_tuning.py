@@ -1,7 +1,5 @@
 """``flipproof tune``: the right choice where it is known, on validation graphs alone, and commands that work."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -121,9 +121,6 @@ class Cube:
         return Graph(nodes, edges, frozen=pairs[self.slots :])
 
 
-# ---- classifiers ---------------------------------------------------------------------------------------------------
-
-
 def classifier(kind: str, slots: int, num_classes: int, clean: NDArray[np.bool_], rng: np.random.Generator) -> Labels:
     """A table of labels of the given kind, with class 0 favoured near the clean graph."""
     states = all_states(slots)

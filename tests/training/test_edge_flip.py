@@ -1,7 +1,5 @@
 """The noise as a PyG transform: fresh draws in every epoch and worker, the certificate's law, nothing else changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training against flips: which pairs are flipped, which variant is the worst, and what it is good for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Training learns, is repeatable, keeps the best weights, and refuses bad arguments."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

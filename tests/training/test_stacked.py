@@ -1,7 +1,5 @@
 """Networks that are trained together: each as if it were alone, and quickly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

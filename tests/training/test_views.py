@@ -1,7 +1,5 @@
 """What the model is shown: clean graphs, noisy ones, sub-graphs; features always those of what is shown."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

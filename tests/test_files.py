@@ -17,7 +17,7 @@ from flipproof.checks import checked_count, checked_integer, checked_samples, ch
 from flipproof.files import write_bytes, write_folder, write_json, write_text
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -46,7 +46,7 @@ def test_text_and_json(tmp_path):
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch, step):
     write_bytes(tmp_path / "file", b"old")
 
-    def fail(*arguments: object, **named: object) -> None:
+    def fail(*arguments: object, **named: object):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(os if step == "fsync" else Path, step, fail)
@@ -74,8 +74,8 @@ def test_a_folder_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatc
     calls = iter(range(99))
     originals = {name: getattr(Path, name) for name in ("rename", "replace")}
 
-    def failing_once(name: str) -> object:
-        def step(self: Path, target: Path) -> Path:
+    def failing_once(name):
+        def step(self, target):
             if next(calls) == failing:
                 raise OSError("No space left on device")
             return originals[name](self, target)
@@ -148,22 +148,18 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path, waited):
 
 
 WIDTHS, GROUPS = (2, 3, 2**70, np.int32(2), np.uint8(7)), (1, np.int64(10))
+NO_GROUPS = 0, 11, 1.0, True, "1", None
 NO_WIDTHS = (1, -2, 2.0, "2", True, None, [2], np.float64(2), np.bool_(True), np.array([2]))
 
 
 @pytest.mark.parametrize(
     ("checked", "good", "bad", "sentence"),
     [
+        (lambda n: checked_count(n, "width", 2, "say 8"), WIDTHS, NO_WIDTHS, "width must be an integer of at least 2"),
         (
-            lambda value: checked_count(value, "width", 2, "say 8"),
-            WIDTHS,
-            NO_WIDTHS,
-            "width must be an integer of at least 2",
-        ),
-        (
-            lambda value: checked_integer(value, "groups", 1, 10, "say 8"),
+            lambda n: checked_integer(n, "groups", 1, 10, "say 8"),
             GROUPS,
-            (0, 11, 1.0, True, "1", None),
+            NO_GROUPS,
             "groups must be an integer from 1 to 10",
         ),
         (checked_samples, [np.int64(5)], [0], "samples must be an integer of at least 1"),

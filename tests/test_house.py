@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -82,11 +81,11 @@ def test_every_defence_declares_whole_sentences_for_its_options():
     assert [defence.name for defence in defence_classes()] == list(defence_names())
 
 
-def modules_of(call: Callable[[], Any]) -> set[str]:
+def modules_of(call):
     """The modules of flipproof whose functions a call runs."""
     seen: set[str] = set()
 
-    def watch(frame: Any, event: str, argument: object) -> None:
+    def watch(frame, event, argument):
         path, name = frame.f_code.co_filename, frame.f_code.co_name
         if event == "call" and path.startswith(str(PACKAGE)) and name != "<module>":
             seen.add(path)
@@ -125,7 +124,7 @@ def test_the_tests_mirror_the_package():
     assert folders - whole <= packages
 
 
-def loaded_after(code: str) -> set[str]:
+def loaded_after(code):
     """Modules that a fresh interpreter has loaded after running some code."""
     script = f"{code}\nimport sys\nprint(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -178,8 +177,8 @@ def test_no_folder_for_the_cache(monkeypatch):
     """numba refuses to be told to keep what it compiled; the loops are then compiled in every process."""
     plain = numba.njit
 
-    def refusing(*given: Any, cache: bool = False, **more: Any) -> Any:
-        def decorate(function: Any) -> Any:
+    def refusing(*given: Any, cache=False, **more: Any):
+        def decorate(function):
             if cache:
                 raise RuntimeError("cannot cache function: no locator available")
             return plain(**more)(function)
@@ -191,7 +190,7 @@ def test_no_folder_for_the_cache(monkeypatch):
     assert found(2) == 3
 
 
-def public_callables() -> dict[str, tuple[Any, Any]]:
+def public_callables():
     """Every function, constructor and method that a user may call, with its class; of a network the constructor alone, as
     torch and flipproof call the rest."""
     values: dict[str, Any] = {name: getattr(fp, name) for name in fp.__all__}
@@ -221,7 +220,7 @@ CALLABLES = public_callables()
 DETAILS = ("defences.", "features.")  # for whoever writes a defence or node features; the others are for everybody
 
 
-def documentation(name: str) -> str:
+def documentation(name):
     """The docstring and those of its class and of what it refers to: the places where a user looks for an argument."""
     value, owner = CALLABLES[name]
     kinds = [] if owner is None else [kind for kind in owner.__mro__ if kind.__module__.startswith("flipproof")]
@@ -234,7 +233,7 @@ def documentation(name: str) -> str:
     return "\n".join([own, *(inspect.getdoc(one) or "" for one in places if one is not None)])
 
 
-def faults_of(name: str) -> list[str]:
+def faults_of(name):
     text, faults = documentation(name), []
     for parameter in inspect.signature(CALLABLES[name][0]).parameters.values():
         if parameter.name in ("self", "cls"):

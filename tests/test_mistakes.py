@@ -15,7 +15,7 @@ from support.learnable import Blind, OneLayer
 NOISE = fp.EdgeNoise(keep=0.9)
 
 
-def zeros(graphs: list[fp.Graph]) -> list[int]:
+def zeros(graphs):
     return [0] * len(graphs)
 
 
@@ -45,8 +45,8 @@ def test_a_data_set_of_pyg_in_place_of_a_graph():
 
         edge_index = torch.zeros(2, 0, dtype=torch.int64)
 
-        def get(self, index: int) -> Any: ...
-        def len(self) -> int:
+        def get(self, index): ...
+        def len(self):
             return 5
 
         __len__ = len

@@ -10,11 +10,11 @@ from flipproof.progress import note, progress, watched
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def terminal(monkeypatch: pytest.MonkeyPatch, kind: str = "xterm") -> Terminal:
+def terminal(monkeypatch, kind="xterm"):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", kind)

@@ -16,11 +16,11 @@ from support.tables import Table
 LATTICE = fp.Graph(9, [(3 * r + c, 3 * r + c + 1) for r in range(3) for c in range(2)] + [(i, i + 3) for i in range(6)])
 
 
-def has_triangle(graphs: list[fp.Graph]) -> list[int]:
+def has_triangle(graphs):
     return [int((g.adjacency() @ g.adjacency() * g.adjacency()).sum() > 0) for g in graphs]
 
 
-def model_and_options(name: str) -> tuple[object, dict[str, object]]:
+def model_and_options(name):
     if name == "callable":
         return has_triangle, {"num_classes": 2}
     if name == "dense":
@@ -56,7 +56,7 @@ def test_relaxation_is_the_derivative(name):
     relaxation = Relaxation(target)
     at = np.random.default_rng(0).uniform(0.1, 0.9, LATTICE.num_slots)
 
-    def value(flips: np.ndarray) -> float:
+    def value(flips):
         states = relaxation._clean + torch.from_numpy(flips) * (1 - 2 * relaxation._clean)
         logits = relaxation.logits(states[None])[0].detach()
         others = [c for c in range(3) if c != target.label]
@@ -92,7 +92,7 @@ def test_success_is_minimal(attack):
     assert successes >= 3
 
 
-def sizes(name: str, **options: object) -> list[int]:
+def sizes(name, **options: object):
     model, test = trained("gcn", None)
     results = [fp.attacks.by_name(name)(model, graph, features="degree", **options) for graph in test[:16]]
     return [result.size if result.success else 9 for result in results]
@@ -106,7 +106,7 @@ def test_greedy_beats_random_at_the_same_calls_and_exhaustive_search_beats_both(
 
 
 def test_the_exhaustive_search_finds_what_greedy_misses_and_refuses_too_many_sets():
-    def moved(graphs: list[fp.Graph]) -> list[int]:
+    def moved(graphs):
         """Class 1 if exactly one edge was exchanged for another: single flips look all alike."""
         return [int(g.num_edges == 3 and [4, 5] not in g.edges.tolist()) for g in graphs]
 
@@ -156,7 +156,7 @@ def test_strongest_is_the_smallest_and_adds_up_calls():
 def test_robust_accuracy_counts_by_hand():
     graph = fp.Graph(3, [(0, 1)])
 
-    def result(size: int, success: bool, label: int = 0) -> fp.attacks.AttackResult:
+    def result(size, success, label=0):
         pairs = ((0, 1), (0, 2), (1, 2))[:size]
         return fp.attacks.AttackResult("x", graph, pairs, label, success, success, 0.0, 3, 1.0, -1.0, 1)
 
@@ -191,14 +191,14 @@ def test_the_known_attack_keeps_to_its_limits():
 
 
 def test_of_other_defences_nothing_is_known():
-    def parity(graphs: list[fp.Graph]) -> list[int]:
+    def parity(graphs):
         return [graph.num_edges % 2 for graph in graphs]
 
     assert not fp.attacks.known(parity, GRAPH, budget=3, num_classes=2).success
     assert fp.attacks.strongest(parity, GRAPH, budget=3, num_classes=2, attacks=["known", "greedy"]).size == 1
 
 
-def fragile(graphs: list[fp.Graph]) -> list[int]:
+def fragile(graphs):
     """Labels that change often, so that attacks of all sizes succeed."""
     return [int((3 * g.num_edges + int(np.square(g.degrees).sum())) % 5 > 2) for g in graphs]
 

@@ -66,7 +66,7 @@ def test_attacks_keep_to_their_limits(name, kind, budget, changes, seed):
     assert again.graph.topology == result.graph.topology
 
 
-def counting(graphs: list[fp.Graph]) -> list[int]:
+def counting(graphs):
     """Class 1 if more than half of the nodes have the first label."""
     return [int(2 * graph.node_features[:, 0].sum() > graph.num_nodes) for graph in graphs]
 
@@ -76,7 +76,7 @@ class Mean(torch.nn.Module):
 
     num_classes = 2
 
-    def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, x, adj, mask):
         lead = x[:, :, 0].mean(dim=1) - 0.5 + 0.001 * (adj.sum(dim=(1, 2)) - 6)
         return torch.stack([-lead, lead], dim=1)
 
@@ -118,7 +118,7 @@ def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind, feature_
     at = np.random.default_rng(0).uniform(0, 0.3, len(at))
     slope, step, calls = relaxation.slope(at), 1e-6, []
 
-    def value(values: np.ndarray) -> float:
+    def value(values):
         flips = torch.from_numpy(values)
         states = relaxation._clean + flips[: graph.num_slots] * (1 - 2 * relaxation._clean)
         seen = (1 - states) * relaxation._empty + states * relaxation._edge
@@ -184,7 +184,7 @@ def test_attacks_on_noisy_features(kind):
     assert logits == pytest.approx(changed.logits(states), abs=1e-9)
 
 
-def first_labels(graphs: list[fp.Graph]) -> list[int]:
+def first_labels(graphs):
     return [int(graph.node_features[:, 0].sum() > graph.num_nodes / 2) for graph in graphs]
 
 

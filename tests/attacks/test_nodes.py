@@ -1,11 +1,9 @@
 """Attacks on single nodes, of a model and of its smoothed version."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from flipproof import BitNoise, EdgeNoise, Graph, InputError, attacks
 from flipproof.defences.baselines import NoDefence
@@ -22,12 +20,12 @@ GRAPH = Graph(9, EDGES, BITS, node=0)
 class Sums(nn.Module):
     """Class 1 where a node and its neighbours have many ones, or many neighbours."""
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x, edge_index):
         total = x.sum(dim=1).index_add(0, edge_index[1], 1 + x.sum(dim=1)[edge_index[0]])
         return torch.stack([torch.full_like(total, 2.5), total], dim=1)
 
 
-def defended(defence: Any) -> DefendedClassifier:
+def defended(defence):
     return DefendedClassifier(
         Sums().eval(), defence, num_classes=2, features="own", convention="nodes", trust_features=True
     )

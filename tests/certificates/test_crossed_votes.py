@@ -43,7 +43,7 @@ def test_it_is_the_exact_answer_over_all_attacks(drawn):
     assert withstood(labels, 3, rows, columns).tolist() == (~broken).tolist()
 
 
-def gnncert(labels, flips: int, changes: int) -> bool:
+def gnncert(labels, flips, changes):
     *_, needed = contest(np.bincount(labels.ravel(), minlength=3))
     return bool(2 * (flips * labels.shape[0] + changes * labels.shape[1]) < needed.min())
 

@@ -14,7 +14,7 @@ from support.tables import graph_of
 
 
 @st.composite
-def cast_votes(draw: st.DrawFn) -> GroupVotes:
+def cast_votes(draw):
     """Any votes on the sub-graphs of any graph of 3 to 5 nodes, with frozen pairs; groups without a pair are common."""
     size = draw(st.integers(3, 5))
     slots = size * (size - 1) // 2
@@ -24,7 +24,7 @@ def cast_votes(draw: st.DrawFn) -> GroupVotes:
     return GroupVotes(np.array(labels, dtype=np.uint8), graph, groups, classes)
 
 
-def worst(votes: GroupVotes, changed: set[int]) -> bool:
+def worst(votes, changed):
     """Whether some base classifier that answers anything on the changed sub-graphs changes the majority."""
     answer = int(votes.counts.argmax())
     for rival in range(votes.num_classes):

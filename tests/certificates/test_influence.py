@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flipproof import EdgeNoise, Graph, InputError, Votes, certify_votes
+from flipproof import EdgeNoise, Graph, InputError, certify_votes
 from flipproof.certificates.influence import climb, lead_test, statistics
 from flipproof.certificates.influence.climb import default_split
 from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest
@@ -24,15 +24,15 @@ UNEQUAL = EdgeNoise(add=0.05, remove=0.4)
 
 
 def linear_votes(
-    noise: EdgeNoise,
+    noise,
     *,
-    nodes: int = 8,
-    samples: int = 3000,
-    classes: int = 3,
-    seed: int = 0,
-    lead: float = 2.0,
+    nodes=8,
+    samples=3000,
+    classes=3,
+    seed=0,
+    lead=2.0,
     **options: Any,
-) -> Votes:
+):
     """Votes of a linear classifier of the slots on a ring."""
     graph = Graph(nodes, [(i, (i + 1) % nodes) for i in range(nodes)], **options)
     rng = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ def test_the_statistic_of_a_set_is_that_of_a_plain_loop(noise, order):
         assert subset_sum(weights, places.tolist()) == pytest.approx(plain, rel=1e-5)
 
 
-def subset_sum(weights: SetWeights, chosen: list[int]) -> float:
+def subset_sum(weights, chosen):
     """The sum over the subsets of a set, one by one."""
     value = weights.constant + sum(weights.single[i] for i in chosen)
     if weights.double is not None:
@@ -138,10 +138,10 @@ def test_every_default_split_adds_up_to_at_most_one(noise, num_classes):
 class Nonsense:
     """A solver that answers with anything."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
 
-    def minimize(self, cost: Any, start: np.ndarray, **_: Any) -> Any:
+    def minimize(self, cost, start, **_: Any):
         values = self.rng.normal(size=len(start)) * 10.0 ** self.rng.uniform(-3, 12)
         kind = self.rng.integers(0, 4)
         if kind < 2:
@@ -149,7 +149,7 @@ class Nonsense:
         return type("Answer", (), {"x": np.abs(values) if kind == 2 else values})
 
 
-def forget_tests() -> None:
+def forget_tests():
     lead_test._designed.cache_clear()
     LeadTest._of.cache_clear()
 
@@ -166,7 +166,7 @@ def test_a_solver_that_returns_nonsense_only_makes_radii_smaller(monkeypatch):
     assert sum(after) < sum(before)
 
 
-def random_weights(rng: np.random.Generator, counts: tuple[int, ...], order: int) -> SetWeights:
+def random_weights(rng, counts, order):
     slots = int(rng.integers(sum(counts) + 1, 9))
     members = np.sort(rng.integers(0, len(counts), slots))
     for group, count in enumerate(counts):  # enough of each
@@ -188,7 +188,7 @@ def random_weights(rng: np.random.Generator, counts: tuple[int, ...], order: int
     )
 
 
-def random_cube(rng: np.random.Generator, slots: int) -> np.ndarray:
+def random_cube(rng, slots):
     cube = rng.normal(size=(slots,) * 3)
     return sum(np.transpose(cube, axes) for axes in itertools.permutations(range(3))).astype(np.float32)
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from flipproof import EdgeNoise, Graph, InputError
 from flipproof.certificates import joint_bound as joint
 from flipproof.certificates import vote_share
-from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.joint_bound import JointBound, joint_bound, with_features
 from flipproof.certificates.vote_share import bounded_radius
 from flipproof.noise.feature_law import BitNoise, FeatureNoise, LabelNoise
@@ -42,10 +41,10 @@ SHARES = [0.0, 1e-9, 0.3, 0.5, 0.5 + 1e-9, 0.77, 0.9, 0.999, 1 - 1e-6, 1 - 1e-9,
 TOLERANCE = Fraction(1, 10**9)
 
 
-def random_case(rng: np.random.Generator) -> tuple[EdgeNoise, FeatureNoise, int, tuple[int, ...]]:
+def random_case(rng):
     """Noises, some with a probability of 0, and an attack of up to three changes of each kind."""
 
-    def flips() -> dict[str, float]:
+    def flips():
         if rng.random() < 0.4:
             return {"keep": rng.uniform(0.505, 0.999)}
         add = rng.uniform(0, 0.9) * rng.integers(0, 4).clip(max=1)
@@ -186,9 +185,7 @@ def test_grids_and_memory_are_bounded(monkeypatch):
         assert bound.grid(1 - 1e-9, (70,) * len(bound.axes)).shape == (size,) * len(bound.axes)
 
 
-def reading_of(
-    counts: list[int], graph: Graph, noise: EdgeNoise, features: FeatureNoise
-) -> tuple[Certificate, Certificate]:
+def reading_of(counts, graph, noise, features):
     """The certificate of method votes, and what the joint bound makes of it."""
     limits = graph.max_adds, graph.max_removes
     votes = vote_share.from_counts(np.array(counts), noise, alpha=0.01, limits=limits)

@@ -175,7 +175,7 @@ def test_evidence_round_trip_and_refusals():
         LocalScores(evidence.graph, 3, evidence.kinds, 3, evidence.offset, evidence.scores * np.inf, evidence.rounding)
 
 
-def place_of(evidence: LocalScores, flips: tuple[tuple[int, int], ...]) -> int:
+def place_of(evidence, flips):
     """The number of an attack in the list of all attacks."""
     slots = slots_of_pairs(np.array(flips), evidence.graph.num_nodes)
     bits = np.searchsorted(evidence.graph.slots, slots)
@@ -233,7 +233,7 @@ def test_a_lead_within_rounding_is_no_success():
     assert clear.rows[-1][1] == blurred.rows[-1][1] == "-1"
 
 
-def priced(edges: int, groups: int, depth: int) -> tuple[fp.VotingClassifier, fp.Graph, fp.GroupVotes]:
+def priced(edges, groups, depth):
     """A model that says whether there are so many edges, of a star."""
     voting = fp.VotingClassifier(lambda graphs: [int(one.num_edges >= edges) for one in graphs], groups, num_classes=2)
     graph = fp.Graph(8, [(0, node) for node in range(1, 7)])

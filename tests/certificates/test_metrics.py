@@ -136,14 +136,14 @@ def test_what_is_no_list_of_certificates_labels_or_radii_is_refused(certificates
         fp.certified_accuracy(certificates, labels, radii=radii)
 
 
-def two_sided(first: int, second: int) -> float:
+def two_sided(first, second):
     """All outcomes of first + second fair coins whose heads and tails differ at least as much."""
     coins = first + second
     extreme = [heads for heads in range(coins + 1) if abs(2 * heads - coins) >= abs(first - second)]
     return sum(comb(coins, heads) for heads in extreme) / 2**coins
 
 
-def radii(only_first: int, only_second: int, both: int, neither: int) -> tuple[np.ndarray, np.ndarray]:
+def radii(only_first, only_second, both, neither):
     first = [2] * only_first + [0] * only_second + [2] * both + [-1] * neither
     second = [0] * only_first + [2] * only_second + [3] * both + [1] * neither
     return np.array(first), np.array(second)

@@ -18,7 +18,7 @@ Regions = dict[int, tuple[Fraction, Fraction]]
 
 
 @cache
-def regions(noise: EdgeNoise, slots: int, flips: int) -> Regions:
+def regions(noise, slots, flips):
     """H(e): all ``2**N`` noisy graphs by ``Pr(X = z) / Pr(Y = z) = (beta / (1 - beta))**e``; masses of X and Y.
 
     The clean graph is the zero vector, the attack flips the first slots: the noise is symmetric.
@@ -35,19 +35,19 @@ def regions(noise: EdgeNoise, slots: int, flips: int) -> Regions:
     return masses
 
 
-def as_meant(noise: EdgeNoise, slots: int, flips: int, p_a: Fraction, p_b: Fraction) -> bool:
+def as_meant(noise, slots, flips, p_a, p_b):
     """Q1 in descending, Q2 in ascending order of Pr(X)/Pr(Y)."""
     masses = regions(noise, slots, flips)
     ascending = [masses[e] for e in sorted(masses)]
     return lower_from(ascending[::-1], p_a) > lower_from(ascending, p_b)
 
 
-def as_printed(noise: EdgeNoise, slots: int, flips: int, p_a: Fraction, p_b: Fraction) -> bool:
+def as_printed(noise, slots, flips, p_a, p_b):
     """The constraint of the optimisation problem in Theorem 1, letter by letter: ascending order for both."""
     masses = regions(noise, slots, flips)
     x, y = zip(*(masses[e] for e in sorted(masses)), strict=True)
 
-    def mu(share: Fraction) -> int:
+    def mu(share):
         return next(m for m in range(1, len(x) + 1) if sum(x[:m]) >= share)
 
     mu_1, mu_2 = mu(p_a), mu(p_b)
@@ -56,7 +56,7 @@ def as_printed(noise: EdgeNoise, slots: int, flips: int, p_a: Fraction, p_b: Fra
     return bool(left > right)
 
 
-def algorithm_1(counts: list[int], noise: EdgeNoise, alpha: float, slots: int) -> tuple[int | None, int]:
+def algorithm_1(counts, noise, alpha, slots):
     """Label and radius, with scipy's own functions and a search upwards."""
     c_a, c_b = sorted(range(len(counts)), key=lambda c: -counts[c])[:2]
     samples = sum(counts)
@@ -103,7 +103,7 @@ def test_level_is_halved_where_the_papers_would_not_do():
         assert certificate.p_lower == pytest.approx(stats.beta.ppf(level, counts[0], counts[1] + 1), rel=1e-5)
 
 
-def smoothed_share(noise: EdgeNoise, graph_state: tuple[int, ...], answers: dict[tuple[int, ...], int]) -> Fraction:
+def smoothed_share(noise, graph_state, answers):
     """Probability that the base classifier answers 1 on the noisy version of a graph, by listing all of them."""
     flip = Fraction(noise.add_threshold, 2**32)
     total = Fraction(0)

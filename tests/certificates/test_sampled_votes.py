@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ GRAPH = Graph(6, [(0, 1), (1, 2), (4, 5)], np.ones((6, 2)), 1, frozen=[(0, 5)], 
 NOISE = EdgeNoise(add=0.05, remove=0.3)
 
 
-def cast(samples: int = 1500, **changes: Any) -> Votes:
+def cast(samples=1500, **changes: Any):
     stream = SampleStream(GRAPH, NOISE, seed=3)
     labels = (stream.flips(0, samples)[:, 2]).astype(np.uint8)
     fields = {
@@ -95,7 +94,7 @@ def test_every_damaged_byte_is_refused_or_harmless(saved):
     assert refused > len(whole) // 2
 
 
-def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def rewritten(path, change):
     """The same file with some arrays changed, in good order otherwise."""
     with np.load(path) as stored:
         arrays = dict(stored)
@@ -105,8 +104,8 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_bytes(content.getvalue())
 
 
-def described(*keys: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    def change(arrays: dict[str, Any]) -> None:
+def described(*keys: str, value):
+    def change(arrays):
         description = json.loads(arrays["description"].tobytes())
         place = description
         for key in keys[:-1]:
@@ -158,7 +157,7 @@ def test_an_unchanged_rewrite_is_accepted(saved):
 
 
 class _Bomb:
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return (Path.touch, (Path("exploded"),))
 
 
@@ -185,7 +184,7 @@ EVEN_NOISE = EdgeNoise(keep=0.8)
 PATH = Graph(12, [(node, node + 1) for node in range(11)])
 
 
-def cast_labels(labels: Any, graph: Graph = PATH, noise: EdgeNoise = EVEN_NOISE, num_classes: int = 3) -> Votes:
+def cast_labels(labels, graph=PATH, noise=EVEN_NOISE, num_classes=3):
     return votes_of(labels, graph, noise, num_classes)
 
 

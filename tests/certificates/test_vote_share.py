@@ -214,7 +214,7 @@ def test_grid_against_rational_arithmetic(noise, share, rival):
     assert grid.dtype == np.bool_
     exact_rival = None if rival is None else Fraction(rival)
 
-    def closed(lead: Fraction) -> np.ndarray:
+    def closed(lead):
         cells = [[exact.certified(noise, a, d, Fraction(share), exact_rival, lead) for d in range(7)] for a in range(6)]
         return np.logical_and.accumulate(np.logical_and.accumulate(np.array(cells), axis=0), axis=1)
 
@@ -265,7 +265,7 @@ TRIALS = (1, 2, 3, 10, 100, 1000, 10_000, 100_000, pytest.param(1_000_000, marks
 FAILURES = (0.05, 1e-3, 1e-6, 1e-9)
 
 
-def counts_of(trials: int) -> np.ndarray:
+def counts_of(trials):
     """Few, many and most successes."""
     shares = (trials // 100, trials // 10, trials // 3, trials // 2, trials * 9 // 10, trials * 99 // 100)
     ends = (1, 2, 5, 30)
@@ -273,7 +273,7 @@ def counts_of(trials: int) -> np.ndarray:
     return np.array(sorted(count for count in counts if 1 <= count <= trials))
 
 
-def just_inside(bound: float, relative: float = 1e-9) -> mpmath.mpf:
+def just_inside(bound, relative=1e-9):
     """Nearer to the centre by a billionth of the distance to the nearer end."""
     exact = mpmath.mpf(bound)
     return exact + min(exact, 1 - exact) * mpmath.mpf(relative)

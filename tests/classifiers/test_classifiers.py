@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.nn import global_add_pool
 
 import flipproof as fp
@@ -24,21 +23,21 @@ W = torch.tensor([[0, 0, 0], [-20, 8, 0], [-40, -8, 0], [-110, 0, 1]])
 CLASSES = len(W)
 
 
-def reference(graph: fp.Graph) -> int:
+def reference(graph):
     a = int((graph.node_features[:, 0] * graph.degrees).sum())
     b = int((graph.degrees**2).sum())
     return int(np.argmax([w0 + w1 * a + w2 * b for w0, w1, w2 in W.tolist()]))
 
 
 class PyG(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.head = nn.Linear(2, CLASSES)
         with torch.no_grad():
             self.head.weight.copy_(W[:, 1:])
             self.head.bias.copy_(W[:, 0])
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         gathered = torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]])
         return self.head(global_add_pool(gathered, batch))
 
@@ -46,37 +45,35 @@ class PyG(nn.Module):
 class PyGWithMore(PyG):
     """As PyG's own models: optional arguments before the batch."""
 
-    def forward(
-        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x, edge_index, edge_weight=None, batch=None):
         assert edge_weight is None
         return super().forward(x, edge_index, batch)
 
 
 class ByData(PyG):
-    def forward(self, data: Any) -> Tensor:
+    def forward(self, data):
         assert data.num_graphs == int(data.batch[-1]) + 1
         assert data.ptr[-1] == data.num_nodes == len(data.x)
         return super().forward(data.x, data.edge_index, data.batch)
 
 
 class Dense(PyG):
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x, adj, mask):
         assert mask.all()
         return self.head((adj @ x).sum(dim=1))
 
 
 class DenseWithoutMask(PyG):
-    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+    def forward(self, x, adjacency):
         return self.head((adjacency @ x).sum(dim=1))
 
 
 class Predictor:
-    def predict(self, graphs: list[fp.Graph]) -> list[int]:
+    def predict(self, graphs):
         return [reference(graph) for graph in graphs]
 
 
-def black_box(graphs: list[fp.Graph]) -> NDArray[np.int64]:
+def black_box(graphs):
     return np.array([reference(graph) for graph in graphs])
 
 
@@ -96,7 +93,7 @@ ADAPTERS: dict[str, tuple[Callable[[], Any], str, Any]] = {
 }
 
 
-def random_graph(n: int, edges: int, seed: int = 0, **options: Any) -> fp.Graph:
+def random_graph(n, edges, seed=0, **options: Any):
     rng = np.random.default_rng(seed)
     pairs = [(u, v) for u in range(n) for v in range(u + 1, n)]
     chosen = [pairs[k] for k in rng.choice(len(pairs), edges, replace=False)]
@@ -115,14 +112,14 @@ CASES: dict[str, tuple[fp.Graph, fp.EdgeNoise]] = {
 }
 
 
-def smoothed(adapter: str, noise: fp.EdgeNoise) -> fp.SmoothedClassifier:
+def smoothed(adapter, noise):
     make, path, features = ADAPTERS[adapter]
     smooth = fp.SmoothedClassifier(make(), noise, num_classes=CLASSES, features=features)
     assert smooth.classifier.path == path
     return smooth
 
 
-def noisy_graphs(graph: fp.Graph, noise: fp.EdgeNoise, samples: int, seed: int) -> list[fp.Graph]:
+def noisy_graphs(graph, noise, samples, seed):
     """One sample at a time: its flips are made again, and applied to the graph as an attack would be."""
     stream = SampleStream(graph, noise, seed=seed)
     slots = [graph.slots[stream.flips(k, k + 1)[0]] for k in range(samples)]
@@ -130,7 +127,7 @@ def noisy_graphs(graph: fp.Graph, noise: fp.EdgeNoise, samples: int, seed: int) 
 
 
 @cache
-def slow_votes(case: str) -> list[int]:
+def slow_votes(case):
     """The answers on one noisy graph after the other."""
     return [reference(graph) for graph in noisy_graphs(*CASES[case], samples=300, seed=7)]
 
@@ -204,11 +201,11 @@ def test_a_dense_model_without_a_sparse_way_stays_dense_and_refuses_the_largest(
 class Level(nn.Module):
     """The same logits for every graph."""
 
-    def __init__(self, *logits: float) -> None:
+    def __init__(self, *logits: float):
         super().__init__()
         self.logits = nn.Parameter(torch.tensor(logits, dtype=torch.float64))
 
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x, adj, mask):
         assert x.dtype == adj.dtype == torch.float64
         return self.logits.expand(len(x), -1)
 
@@ -227,16 +224,16 @@ def test_the_label_of_logits(logits, label):
 @pytest.mark.parametrize("convention", ["pyg", "dense"])
 def test_integer_features_reach_an_embedding(convention):
     class Embedded(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.table = nn.Embedding(4, 2)
 
     class EmbeddedPyG(Embedded):
-        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        def forward(self, x, edge_index, batch):
             return global_add_pool(self.table(x.squeeze(-1)), batch)
 
     class EmbeddedDense(Embedded):
-        def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        def forward(self, x, adj, mask):
             return self.table(x.squeeze(-1)).sum(dim=1)
 
     model = (EmbeddedPyG() if convention == "pyg" else EmbeddedDense()).eval()

@@ -21,7 +21,7 @@ ORDER = np.random.default_rng(7).permutation(WIDTH)
 TU = ("MUTAG", "PTC_MR", "NCI1", "PROTEINS", "ENZYMES", "AIDS", "IMDB-BINARY", "IMDB-MULTI")
 
 
-def tree(n: int, seed: int) -> Graph:
+def tree(n, seed):
     """A random tree and two chords: triangles, several degrees, rings."""
     rng = np.random.default_rng(seed)
     edges = [(node, int(rng.integers(0, node))) for node in range(1, n)]
@@ -31,20 +31,20 @@ def tree(n: int, seed: int) -> Graph:
 TREES = [tree(8 + seed % 13, seed) for seed in range(30)]
 
 
-def one_hot(values: Array) -> Array:
+def one_hot(values):
     return np.eye(WIDTH)[np.minimum(values, WIDTH - 1)]
 
 
-def in_networkx(quantity: Callable[[Any], dict[int, float]]) -> Callable[[Graph], Array]:
-    def features(graph: Graph) -> Array:
+def in_networkx(quantity):
+    def features(graph):
         values = quantity(graph.to_networkx())
         return np.array([values[node] for node in range(graph.num_nodes)])
 
     return features
 
 
-def by_pyg(transform: Any, field: str) -> Callable[[Graph], Array]:
-    def features(graph: Graph) -> Array:
+def by_pyg(transform, field):
+    def features(graph):
         torch.manual_seed(graph.num_nodes)
         columns: Array = transform(graph.replaced(node_features=None).to_pyg())[field].numpy()
         return columns
@@ -52,11 +52,11 @@ def by_pyg(transform: Any, field: str) -> Callable[[Graph], Array]:
     return features
 
 
-def noise(graph: Graph) -> Array:
+def noise(graph):
     return np.random.default_rng(graph.num_nodes).normal(size=graph.num_nodes)
 
 
-def one_off(graph: Graph) -> Array:
+def one_off(graph):
     """The degrees; a node of the first of the graphs is off by one."""
     degrees = graph.degrees.copy()
     degrees[0] += graph == TREES[0]
@@ -99,7 +99,7 @@ OTHERS: dict[str, Callable[[Graph], Array]] = {
 }
 
 
-def beside_others(graph: Graph, columns: Array, seed: int) -> Graph:
+def beside_others(graph, columns, seed):
     """The columns between random ones."""
     rng = np.random.default_rng(seed)
     kinds, reals = np.eye(3)[rng.integers(0, 3, graph.num_nodes)], rng.normal(size=(graph.num_nodes, 1))

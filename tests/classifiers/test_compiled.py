@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, global_add_pool, global_mean_pool
 
 from flipproof import EdgeNoise, Graph, SmoothedClassifier, models
@@ -23,7 +23,7 @@ CLASSES, WIDTH = 3, 20
 NOISE, FEW_EDGES = EdgeNoise(keep=0.8), EdgeNoise(add=0.02, remove=0.8)
 
 
-def gin(before: int) -> GINConv:
+def gin(before):
     return GINConv(nn.Sequential(nn.Linear(before, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)), eps=0.3)
 
 
@@ -55,9 +55,7 @@ BETWEEN: dict[str, Callable[[], nn.Module]] = {
 class Net(nn.Module):
     """Three layers: looked up, in the middle, and with the readout behind it. Some units are switched on, some off."""
 
-    def __init__(
-        self, first: str, second: str = "", before: int = 1, *, between: str = "relu", mean: bool = True
-    ) -> None:
+    def __init__(self, first, second="", before=1, *, between="relu", mean=True):
         super().__init__()
         torch.manual_seed(0)
         names = (first, second or first, second or first)
@@ -74,7 +72,7 @@ class Net(nn.Module):
                     step.running_var.abs_().add_(0.2)
         self.eval()
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         x = self.convs[0](x, edge_index)
         for step in self.between:
             x = step(x)
@@ -83,21 +81,21 @@ class Net(nn.Module):
         return self.head(self.pool(x, batch))
 
 
-def graph_of(nodes: int, *, width: int = 0, frozen: bool = False) -> Graph:
+def graph_of(nodes, *, width=0, frozen=False):
     rng = np.random.default_rng(nodes)
     edges = np.argwhere(np.triu(rng.random((nodes, nodes)) < 3 / max(nodes, 3), 1))
     features = rng.normal(size=(nodes, width)).astype(np.float32) if width else None
     return Graph(nodes, edges, features, frozen=[(0, 1), (1, 3)] if frozen else ())
 
 
-def some_batch(graph: Graph, size: int = 64) -> NoisyBatch:
+def some_batch(graph, size=64):
     """Noisy copies, and among them the empty graph, the complete one and a star: isolated nodes and all neighbours."""
     batch, _ = SampleStream(graph, NOISE, seed=1).batch(0, size)
     batch.states[0], batch.states[1], batch.states[2] = False, True, np.arange(graph.num_slots) < graph.num_nodes - 1
     return batch
 
 
-def compiled_and_plain(model: nn.Module, graph: Graph, features: str | None = "degree") -> tuple[Any, Any]:
+def compiled_and_plain(model, graph, features="degree"):
     """The compiled classifier of a graph, and the model itself."""
     classifier = as_classifier(model.eval(), num_classes=CLASSES, features=features)
     compiled = classifier.suited(graph, NOISE)
@@ -105,14 +103,14 @@ def compiled_and_plain(model: nn.Module, graph: Graph, features: str | None = "d
     return compiled, classifier
 
 
-def assert_same_answers(model: nn.Module, graph: Graph, features: str | None = "degree") -> Any:
+def assert_same_answers(model, graph, features="degree"):
     compiled, plain = compiled_and_plain(model, graph, features)
     for batch in (some_batch(graph), SampleStream(graph, FEW_EDGES, seed=3).batch(0, 1)[0]):
         assert_same_scores(compiled, plain, batch)
     return compiled
 
 
-def assert_same_scores(compiled: Any, plain: Any, batch: NoisyBatch) -> None:
+def assert_same_scores(compiled, plain, batch):
     scores, wanted = compiled.scores(batch), plain.scores(batch)
     scale = np.abs(wanted).max()
     np.testing.assert_allclose(scores, wanted, rtol=0, atol=2e-5 * scale)
@@ -121,7 +119,7 @@ def assert_same_scores(compiled: Any, plain: Any, batch: NoisyBatch) -> None:
     np.testing.assert_array_equal(scores.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
 
 
-def looked_up(compiled: Any) -> list[DegreeRows]:
+def looked_up(compiled):
     return [part for part in compiled.module.modules() if isinstance(part, DegreeRows)]
 
 
@@ -166,7 +164,7 @@ def test_features_that_all_copies_share_frozen_pairs_and_a_sum_as_readout(layer)
 
 def test_features_that_are_used_again_later():
     class Skips(Net):
-        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        def forward(self, x, edge_index, batch):
             deep = self.convs[1](self.between(self.convs[0](x, edge_index)), edge_index)
             return self.head(global_add_pool(deep + x.sum(dim=1, keepdim=True), batch))
 
@@ -197,7 +195,7 @@ def test_our_own_network(layers, nodes):
 
 def test_a_network_of_ours_that_was_changed_answers_as_it_is():
     class Doubled(models.GCN):
-        def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        def forward(self, x, adj, mask):
             return 2 * super().forward(x, adj, mask)
 
     hooked = models.GCN(in_features=1, num_classes=CLASSES, seed=1)
@@ -223,7 +221,7 @@ def test_tables_follow_the_weights(first):
     assert np.array_equal(after, compiled_and_plain(model, graph)[0].scores(batch))
 
 
-def with_matrices(batch: NoisyBatch, scores: Tensor) -> list[Tensor]:
+def with_matrices(batch, scores):
     """Sums, means and half a node itself, normalised with loops and without, attention with loops and without."""
     adjacency = torch.from_numpy(batch.adjacency())
     loops, degrees = torch.eye(batch.num_nodes), adjacency.sum(dim=2, keepdim=True)
@@ -253,7 +251,7 @@ def test_every_product(nodes, width, seed, relu, mean):
     ending = Ending(relu, "mean" if mean else "")
     linear = nn.Linear(width, 150 - 2 * width, bias=relu)
 
-    def by_lists(batch: NoisyBatch, chosen: slice) -> list[Tensor]:
+    def by_lists(batch, chosen):
         lists, own = NeighbourLists(batch, torch.float32), rows[chosen].flatten(0, 1)
         matrices = [
             lists.gathering("sum"),
@@ -271,7 +269,7 @@ def test_every_product(nodes, width, seed, relu, mean):
             *(lists.product(matrix, own, row, ending, layer=(linear.weight, linear.bias)) for matrix in matrices),
         ]
 
-    def ended(values: Tensor) -> Tensor:
+    def ended(values):
         values = values.relu() if relu else values
         return values.mean(dim=1) if mean else values.flatten(0, 1)
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch_geometric import transforms
 from torch_geometric.nn import GATv2Conv, global_mean_pool
 
@@ -18,31 +17,31 @@ from support.learnable import OneLayer
 N = 7
 
 
-def random_graph(seed: int, *, n: int = N, density: float = 0.4, features: bool = True) -> fp.Graph:
+def random_graph(seed, *, n=N, density=0.4, features=True):
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.random((n, n)) < density, 1)
     return fp.Graph(n, np.argwhere(upper), rng.normal(size=(n, 2)).astype(np.float32) if features else None)
 
 
-def triangles(graph: fp.Graph) -> np.ndarray[Any, Any]:
+def triangles(graph):
     """Triangles at every node, by hand: a feature that needs all the edges."""
     adjacency = graph.adjacency()
     return (np.diag(adjacency @ adjacency @ adjacency) / 2)[:, None]
 
 
-def sums_of_own(graph: fp.Graph) -> Tensor:
+def sums_of_own(graph):
     """Neighbours' own features, as a tensor."""
     return torch.from_numpy(graph.adjacency() @ graph.node_features)
 
 
-def by_hand_one_hot(graph: fp.Graph, most: int) -> np.ndarray[Any, Any]:
+def by_hand_one_hot(graph, most):
     rows = np.zeros((graph.num_nodes, most + 1))
     for node, degree in enumerate(graph.degrees):
         rows[node, min(degree, most)] = 1
     return rows
 
 
-def own(graph: fp.Graph) -> np.ndarray[Any, Any]:
+def own(graph):
     return graph.node_features
 
 
@@ -167,10 +166,10 @@ def test_own_features_that_are_missing():
 
 def test_a_hook_of_ones_own_counts_as_reading_everything():
     class Mine(NodeFeatures):
-        def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        def dense(self, adjacency, mask, own):
             return adjacency
 
-        def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        def sparse(self, edge_index, batch, own):
             return batch.unsqueeze(1)
 
     mine = as_features(Mine())
@@ -186,13 +185,13 @@ NOISE = fp.EdgeNoise(keep=0.9)
 class WithData(torch.nn.Module):
     """Takes a PyG Data and reads its bonds in one of several ways."""
 
-    def __init__(self, how: str = "attribute") -> None:
+    def __init__(self, how="attribute"):
         super().__init__()
         torch.manual_seed(0)
         self.how, self.num_classes = how, 2
         self.conv, self.out = GATv2Conv(3, 8, edge_dim=2), torch.nn.Linear(8, 2)
 
-    def forward(self, data: Any) -> Tensor:
+    def forward(self, data):
         edges = {
             "attribute": lambda: data.edge_attr,
             "getattr": lambda: getattr(data, "edge_attr", None),
@@ -207,17 +206,17 @@ class WithData(torch.nn.Module):
 class WithArguments(WithData):
     """As :class:`WithData`, in PyG's usual convention."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, edge_attr, batch):
         return self.out(global_mean_pool(self.conv(x, edge_index, edge_attr).relu(), batch))
 
 
-def graph(seed: int = 0, n: int = 9) -> fp.Graph:
+def graph(seed=0, n=9):
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.random((n, n)) < 0.4, 1)
     return fp.Graph(n, np.argwhere(upper), rng.normal(size=(n, 3)).astype(np.float32), seed % 2)
 
 
-def ends(u: Tensor, v: Tensor) -> Tensor:
+def ends(u, v):
     return torch.stack([(u * v).sum(dim=1), (u - v).abs().sum(dim=1)], dim=1)
 
 
@@ -239,7 +238,7 @@ def test_edge_features_of_the_end_nodes_are_made_after_the_noise(kind):
     """The votes are those of the model on the noisy graphs by hand, the edges' features computed on each."""
     seen: list[int] = []
 
-    def counted(u: Tensor, v: Tensor) -> Tensor:
+    def counted(u, v):
         seen.append(len(u))
         return ends(u, v)
 

@@ -29,7 +29,7 @@ from support.guarded import (
 from support.learnable import Blind
 
 
-def features_of(convention: str) -> Any:
+def features_of(convention):
     return None if convention == "black box" else "degree"
 
 
@@ -57,7 +57,7 @@ def test_honest_networks_are_not_refused(name):
 USUAL = Arithmetic(depth=160.0)
 
 
-def masked(value: float) -> np.ndarray[Any, Any]:
+def masked(value):
     return np.array([[1.0, 2.0, value], [0.5, -0.5, value]])
 
 
@@ -74,12 +74,12 @@ class Shifted(nn.Module):
 
     num_classes = 3
 
-    def __init__(self, network: nn.Module, shift: Tensor) -> None:
+    def __init__(self, network, shift):
         super().__init__()
         self.network, self.shift = network, shift
         self.eval()
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         logits: Tensor = self.network(x, edge_index, batch) + self.shift
         return logits
 
@@ -118,23 +118,21 @@ class Running(nn.Module):
 
     num_classes = 3
 
-    def __init__(
-        self, part: nn.Module | None = None, *, spread: float = 1e-3, size: float = 1.0, masked: float = 0.0
-    ) -> None:
+    def __init__(self, part=None, *, spread=1e-3, size=1.0, masked=0.0):
         super().__init__()
         self.masked = torch.tensor([0.0, 0.0, masked])
         torch.manual_seed(0)
         self.first, self.part, self.spread, self.size = nn.Linear(1, 3), part or nn.Identity(), spread, size
         self.eval()
 
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x, adj, mask):
         rows = self.part(self.spread * self.first(x + adj @ x).tanh().flatten(0, 1))
         nodes = adj.shape[1]
         ends = (rows + self.size).cumsum(0)[nodes - 1 :: nodes]
         return ends.diff(dim=0, prepend=torch.zeros_like(ends[:1])) - self.size * nodes + self.masked.to(x)
 
 
-def smoothed(model: nn.Module) -> fp.SmoothedClassifier:
+def smoothed(model):
     return fp.SmoothedClassifier(model, NOISES[0], features="degree")
 
 
@@ -161,11 +159,11 @@ def test_rounding_that_could_turn_answers_is_refused_with_the_remedy():
 class Leaking(nn.Module):
     """Lets a little of the other graphs' nodes in, perhaps only in single precision."""
 
-    def __init__(self, share: float, only: torch.dtype | None = None) -> None:
+    def __init__(self, share, only=None):
         super().__init__()
         self.share, self.only = share, only
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x + self.share * x.mean(0) if self.only in (None, x.dtype) else x
 
 
@@ -196,7 +194,7 @@ def test_mutants_are_refused_where_rounding_is_large(mutant):
 def test_what_double_precision_leaves_is_no_rounding():
     double = np.array([[1.0, 2.0], [1.5, 1.0]])
 
-    def judged(*, together: float, alone: float, left: float) -> tuple[bool, bool]:
+    def judged(*, together, alone, left):
         """With these errors of single precision, and so much left of the difference in double precision."""
         precise = Precise(double + together, double)
         precise.add(np.array([0]), double[:1] + alone, double[:1] + left)
@@ -219,14 +217,14 @@ class Branching(nn.Module):
 
     num_classes = 3
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.conv, self.head = pyg.GraphConv(1, 8), nn.Linear(8, 2)
         self.factor = {"value": 1.0}
         self.eval()
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         pooled = pyg.global_add_pool(self.conv(x, edge_index).relu() * self.factor["value"], batch)
         logits = self.head(pooled)
         return torch.cat([logits, torch.full_like(logits[:, :1], -1e9)], dim=1)
@@ -250,10 +248,10 @@ class LateMinding:
     num_classes = 2
     calls = 0
 
-    def __init__(self, honest: int = 6) -> None:
+    def __init__(self, honest=6):
         self.honest = honest
 
-    def __call__(self, graphs: list[fp.Graph]) -> list[int]:
+    def __call__(self, graphs):
         self.calls += 1
         return [int(graph.num_edges > 7) if self.calls <= self.honest else int(len(graphs) > 1) for graph in graphs]
 
@@ -276,7 +274,7 @@ def test_samples_are_asked_about_again_alone():
 
 
 def test_which_twins_are_known_to_take_graphs_one_by_one():
-    def known(model: nn.Module, features: Any = "degree") -> bool:
+    def known(model, features="degree"):
         twin: Any = fp.SmoothedClassifier(model, NOISES[0], features=features).classifier.suited(TREE, NOISES[0])
         return twin.path.endswith("twin") and bool(twin.known())
 
@@ -302,7 +300,7 @@ class Fickle(ByData):
     dense_twin = False
     left = 0
 
-    def forward(self, data: Any) -> Tensor:
+    def forward(self, data):
         self.left -= 1
         logits: Tensor = super().forward(data)
         return logits.roll(1, dims=1) if self.left >= 0 else logits
@@ -339,7 +337,7 @@ def test_how_the_model_is_run_depends_on_no_edge(nodes):
 class Sees(Blind):
     """A subclass that looks at edges after all."""
 
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x, adj, mask):
         logits: Tensor = self.network(x, adj, mask)
         return logits
 

@@ -2,31 +2,29 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.classifiers.classifier import Classifier
 from flipproof.cli.options import checked_memory
 from flipproof.noise import BLOCK, SampleStream
 
 NOISE = fp.EdgeNoise(keep=0.9)
 
 
-def random_graph(nodes: int, edges: int) -> fp.Graph:
+def random_graph(nodes, edges):
     """A graph with this number of nodes and about this number of edges."""
     pairs = np.random.default_rng(0).integers(0, nodes, (edges, 2))
     return fp.Graph(nodes, pairs[pairs[:, 0] != pairs[:, 1]])
 
 
-def black_box(graphs: list[fp.Graph]) -> list[int]:
+def black_box(graphs):
     return [graph.num_edges % 2 for graph in graphs]
 
 
-def classifiers(memory: int) -> Iterator[Classifier]:
+def classifiers(memory):
     for model in (fp.models.GCN(1, 2, seed=0).eval(), black_box):
         options: dict[str, Any] = {} if model is black_box else {"features": "degree"}
         yield fp.SmoothedClassifier(model, NOISE, num_classes=2, memory=memory, **options).classifier

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import flipproof as fp
 from flipproof.classifiers.torch_module import logit_per_class
@@ -17,21 +17,21 @@ COMPLETE, SPARSE = fp.Graph(6, [(u, v) for u in range(6) for v in range(u)]), fp
 class Edges(nn.Module):
     """The number of edges above 7: one logit, in one of several shapes."""
 
-    def __init__(self, shape: str) -> None:
+    def __init__(self, shape):
         super().__init__()
         self.weight, self.shape = nn.Parameter(torch.ones(1)), shape
 
-    def shaped(self, logit: Tensor) -> Tensor:
+    def shaped(self, logit):
         return {"column": logit.unsqueeze(1), "row": logit, "squeezed": logit.unsqueeze(1).squeeze()}[self.shape]
 
 
 class DenseEdges(Edges):
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x, adj, mask):
         return self.shaped(self.weight * (adj.sum(dim=(1, 2)) / 2 - 7))
 
 
 class PygEdges(Edges):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         graphs = int(batch[-1]) + 1
         return self.shaped(self.weight * (torch.bincount(batch[edge_index[0]], minlength=graphs) / 2 - 7))
 
@@ -70,7 +70,7 @@ def test_an_attack_follows_the_slope_of_the_one_logit():
 
 def test_probabilities_are_warned_of():
     class Sigmoid(DenseEdges):
-        def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        def forward(self, x, adj, mask):
             return super().forward(x, adj, mask).sigmoid()
 
     smooth = fp.SmoothedClassifier(Sigmoid("row").eval(), NOISE, num_classes=2, features="degree")
@@ -87,7 +87,7 @@ def test_one_logit_for_three_classes_is_refused():
 class Messages(Edges):
     """A sum over neighbours, without any operation that looks at values: those cannot be done on the device "meta"."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         received = torch.zeros_like(x).index_add(0, edge_index[1], self.weight * x[edge_index[0]])
         return self.shaped(x.new_zeros(5, 1).index_add(0, batch, received)[:, 0])
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 from torch_geometric.nn import GCNConv
 
@@ -19,62 +19,62 @@ from support.learnable import OneLayer
 class Base(OneLayer):
     """A small network of PyG; the faulty ones below differ from it in one point."""
 
-    def __init__(self, width: int = 1, classes: int = 3, **options: Any) -> None:
+    def __init__(self, width=1, classes=3, **options: Any):
         super().__init__(width, classes, GCNConv(width, 8, **options))
 
 
 class Altered(Base):
     """Something else becomes of the logits: ``change(logits, rows of the nodes)``."""
 
-    def __init__(self, change: Callable[[Tensor, Tensor], Any]) -> None:
+    def __init__(self, change):
         super().__init__()
         self.change = change
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+    def forward(self, x, edge_index, batch):
         return self.change(super().forward(x, edge_index, batch), self.head(self.conv(x, edge_index)))
 
 
-def altered(change: Callable[[Tensor, Tensor], Any]) -> Callable[[], nn.Module]:
+def altered(change):
     return lambda: Altered(change).eval()
 
 
-def dropping(logits: Tensor, rows: Tensor) -> Tensor:
+def dropping(logits, rows):
     return functional.dropout(logits)  # training=True is the default
 
 
 class NeedsEdgeAttributes(Base):
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, edge_attr, batch):
         return super().forward(x, edge_index, batch)
 
 
 class NeedsEdgeAttributesOfData(Base):
-    def forward(self, data: Any) -> Tensor:
+    def forward(self, data):
         return super().forward(data.x, data.edge_index, data.batch) + data.edge_attr.sum()
 
 
 class WithoutBatch(Base):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x, edge_index):
         return self.head(self.conv(x, edge_index)).mean(dim=0, keepdim=True)
 
 
 class Unclear(Base):
-    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+    def forward(self, first, second):
         return first
 
 
-def trained_mode() -> nn.Module:
+def trained_mode():
     model = Base().eval()
     model.conv.train()
     return model
 
 
-def batch_statistics() -> nn.Module:
+def batch_statistics():
     model = Base()
     model.norm = nn.BatchNorm1d(3, track_running_stats=False)
     return model.eval()
 
 
-def moody() -> Callable[[list[fp.Graph]], list[int]]:
+def moody():
     """A callable that answers another time otherwise, by a single class of a thousand."""
     mood = itertools.cycle([998, 999])
     return lambda graphs: [next(mood)] * len(graphs)
@@ -147,7 +147,7 @@ class Calls:
 
     count = 0
 
-    def __call__(self, *_: Any) -> None:
+    def __call__(self, *_: Any):
         self.count += 1
         assert self.count < 50, "long work has begun"
 

@@ -6,7 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,29 +31,29 @@ NOISE = NOISES[0]
 SAYS_SO = "the model itself is asked about every graph of this run"
 
 
-def smoothed(model: nn.Module, noise: fp.EdgeNoise = NOISE) -> fp.SmoothedClassifier:
+def smoothed(model, noise=NOISE):
     return fp.SmoothedClassifier(model, noise, features="degree")
 
 
-def model(part: nn.Module | None = None) -> nn.Module:
+def model(part=None):
     return ByBatch(part or nn.ReLU())
 
 
-def declining(made: nn.Module) -> nn.Module:
+def declining(made):
     made.dense_twin = False
     return made
 
 
-def wrong_weight(layer: Any, output: torch.Tensor) -> torch.Tensor:
+def wrong_weight(layer, output):
     return output * 1.01
 
 
-def missing_bias(layer: Any, output: torch.Tensor) -> torch.Tensor:
+def missing_bias(layer, output):
     return output - 0.1
 
 
 @contextmanager
-def erring(mistake: Callable[[Any, torch.Tensor], torch.Tensor]) -> Iterator[None]:
+def erring(mistake):
     """While entered, every convolution of every dense twin makes a mistake."""
     with pytest.MonkeyPatch.context() as patch:
         for kind in (*CONVOLUTIONS.values(), DegreeRows):
@@ -61,7 +61,7 @@ def erring(mistake: Callable[[Any, torch.Tensor], torch.Tensor]) -> Iterator[Non
         yield
 
 
-def _mistaken(right: Any, mistake: Callable[[Any, torch.Tensor], torch.Tensor]) -> Any:
+def _mistaken(right, mistake):
     return lambda self, *inputs, **options: mistake(self, right(self, *inputs, **options))
 
 
@@ -93,11 +93,11 @@ def test_layers_that_are_not_our_network_are_not_used(monkeypatch, capsys):
     assert np.array_equal(used.scores(batch), DenseClassifier.scores(smooth.classifier, batch))
 
 
-def rolled_where(wrong: Callable[[NoisyBatch], Any]) -> Any:
+def rolled_where(wrong):
     """Scores of a shortcut that takes some graphs for another class: a mask ``[B]``, or all or none of a batch."""
     right = Shortcut.scores
 
-    def scores(self: Any, batch: NoisyBatch) -> np.ndarray[Any, Any]:
+    def scores(self, batch):
         made = right(self, batch)
         mask = np.broadcast_to(wrong(batch), batch.size)
         return np.where(mask[:, None], np.roll(made, 1, axis=1), made)
@@ -105,11 +105,11 @@ def rolled_where(wrong: Callable[[NoisyBatch], Any]) -> Any:
     return scores
 
 
-def degrees(batch: NoisyBatch) -> np.ndarray[Any, Any]:
+def degrees(batch):
     return batch.adjacency().sum(axis=2)
 
 
-def edges(batch: NoisyBatch) -> np.ndarray[Any, Any]:
+def edges(batch):
     return degrees(batch).sum(axis=1) / 2
 
 
@@ -233,11 +233,11 @@ FEW = [ODD[2], TREE]
 class _NoisySums(TorchDispatchMode):
     """Every sum of torch is off by a rounding, another one at every call."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.generator = torch.Generator().manual_seed(0)
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         name = function.overloadpacket.__name__.rstrip("_")
         if name in ("mm", "addmm", "bmm", "index_add", "scatter_add", "sum", "mean") and result.dtype == torch.float32:
@@ -246,12 +246,12 @@ class _NoisySums(TorchDispatchMode):
 
 
 @contextmanager
-def noisy_twins(share: float = 1e-6) -> Iterator[None]:
+def noisy_twins(share=1e-6):
     """The products of all twins are off by a millionth, another one at every call."""
     rng = torch.Generator().manual_seed(0)
 
-    def off(right: Any) -> Any:
-        def made(*inputs: Any, **more: Any) -> torch.Tensor:
+    def off(right):
+        def made(*inputs: Any, **more: Any):
             rows = right(*inputs, **more)
             if rows.dtype != torch.float32:
                 return rows
@@ -266,7 +266,7 @@ def noisy_twins(share: float = 1e-6) -> Iterator[None]:
 
 
 @contextmanager
-def other_threads() -> Iterator[None]:
+def other_threads():
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(2)
     torch.set_float32_matmul_precision("medium")
@@ -280,12 +280,12 @@ def other_threads() -> Iterator[None]:
 ARITHMETIC: dict[str, Any] = {"sums": _NoisySums, "twins": noisy_twins, "threads": other_threads}
 
 
-def shuffled(graph: fp.Graph) -> fp.Graph:
+def shuffled(graph):
     order = np.random.default_rng(0).permutation(graph.num_nodes)
     return graph.replaced(edges=order[graph.edges])
 
 
-def check_honest(names: Any, graphs: list[fp.Graph], noises: list[fp.EdgeNoise]) -> None:
+def check_honest(names, graphs, noises):
     for name in names:
         for noise in noises:
             for memory in (2**30, 2**20):  # batches of other sizes
@@ -307,7 +307,7 @@ def test_models_that_depend_on_other_graphs_are_refused_in_any_arithmetic(arithm
                 smoothed(ByBatch(mutant())).check([TREE])
 
 
-def run_guards(select: str, **variables: str) -> None:
+def run_guards(select, **variables: str):
     """The tests of the guards in a process with these variables."""
     tests = Path(__file__).with_name("test_guards.py")
     options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-k", select]

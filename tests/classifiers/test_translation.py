@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn as gnn
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 from torch_geometric.utils import degree
 
@@ -28,12 +28,12 @@ NOISE = EdgeNoise(keep=0.8)
 class Tutorial(nn.Module):
     """PyG's own example of graph classification."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv1, self.conv2, self.conv3 = gnn.GCNConv(1, WIDTH), gnn.GCNConv(WIDTH, WIDTH), gnn.GCNConv(WIDTH, WIDTH)
         self.lin = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         x = self.conv1(x, edge_index)
         x = x.relu()
         x = self.conv2(x, edge_index)
@@ -45,7 +45,7 @@ class Tutorial(nn.Module):
 
 
 class Isomorphism(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
         for width in (1, WIDTH, WIDTH):
@@ -54,7 +54,7 @@ class Isomorphism(nn.Module):
             self.norms.append(nn.BatchNorm1d(WIDTH))
         self.head = nn.Linear(3 * WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         layers = []
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = norm(F.relu(conv(x, edge_index)))
@@ -64,25 +64,25 @@ class Isomorphism(nn.Module):
 
 
 class Sage(nn.Module):
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Any):
         super().__init__()
         self.first, self.second = gnn.SAGEConv(1, WIDTH, **options), gnn.SAGEConv(WIDTH, WIDTH)
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(2 * WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+    def forward(self, x, edge_index, batch=None):
         x = self.norm(F.elu(self.first(x, edge_index)))
         x = x + F.leaky_relu(self.second(x, edge_index))
         return self.head(torch.cat([global_mean_pool(x, batch), global_max_pool(x, batch)], dim=-1))
 
 
 class Attention(nn.Module):
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Any):
         super().__init__()
         self.first = gnn.GATConv(1, WIDTH, heads=3, dropout=0.3, **options)
         self.second = gnn.GATConv(3 * WIDTH, WIDTH, heads=2, concat=False)
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         x = F.dropout(x, p=0.6, training=self.training)
         x = F.elu(self.first(x, edge_index))
         return self.head(gnn.global_add_pool(self.second(x, edge_index).tanh(), batch))
@@ -91,7 +91,7 @@ class Attention(nn.Module):
 class Sums(nn.Module):
     """GraphConv, normalisation by graph, and a readout in a method."""
 
-    def __init__(self, aggregation: str = "add") -> None:
+    def __init__(self, aggregation="add"):
         super().__init__()
         self.convs = nn.ModuleList(
             [gnn.GraphConv(1, WIDTH, aggr=aggregation), gnn.GraphConv(WIDTH, WIDTH, aggr="mean")]
@@ -99,17 +99,17 @@ class Sums(nn.Module):
         self.norm, self.head = gnn.GraphNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
         self.scale = nn.Parameter(torch.tensor(0.5))
 
-    def readout(self, x: Tensor, batch: Tensor) -> Tensor:
+    def readout(self, x, batch):
         return global_max_pool(x, batch=batch) * self.scale
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Any = None) -> Tensor:
+    def forward(self, x, edge_index, edge_weight=None, batch=None):
         for conv in self.convs:
             x = self.norm(conv(x, edge_index, edge_weight=edge_weight), batch).relu_()
         return self.head(self.readout(x, batch))
 
 
 class Jumping(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.convs = nn.ModuleList(
             [gnn.GCNConv(1, WIDTH, improved=True), gnn.GCNConv(WIDTH, WIDTH, add_self_loops=False)]
@@ -117,7 +117,7 @@ class Jumping(nn.Module):
         self.jump, self.pool = gnn.JumpingKnowledge("cat"), gnn.MeanAggregation()
         self.head = gnn.MLP([2 * WIDTH, WIDTH, CLASSES], norm=None)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         layers = []
         for index in range(len(self.convs)):
             x = torch.sigmoid(self.convs[index](x, edge_index))
@@ -129,36 +129,36 @@ class Branching(nn.Module):
     """Control flow in a part that sees neither edges nor batch does not need to be traced."""
 
     class Head(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.lin = nn.Linear(WIDTH, CLASSES)
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return self.lin(x) if float(x.abs().max()) < 1e6 else x
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.embed = nn.Sequential(nn.Linear(1, WIDTH), nn.GELU())
         self.conv = gnn.Sequential("x, edge_index", [(gnn.GCNConv(WIDTH, WIDTH), "x, edge_index -> x"), nn.ReLU()])
         self.head = self.Head()
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return self.head(global_mean_pool(self.conv(self.embed(x), edge_index), batch))
 
 
 class OneLayer(nn.Module):
     """A convolution, a readout and a linear layer."""
 
-    def __init__(self, conv: nn.Module | None = None, width: int = WIDTH) -> None:
+    def __init__(self, conv=None, width=WIDTH):
         super().__init__()
         self.conv, self.head = conv or gnn.GCNConv(1, WIDTH), nn.Linear(width, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
 
 
 class WithData(OneLayer):
-    def forward(self, data: Any) -> Tensor:
+    def forward(self, data):
         x, edge_index, batch = data.x, data.edge_index, data.batch
         return super().forward(x, edge_index, batch)
 
@@ -166,19 +166,19 @@ class WithData(OneLayer):
 class Library(nn.Module):
     """A network from PyG's library, with normalisation of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.gnn = gnn.models.GIN(1, WIDTH, 2, norm="graph_norm", jk="cat")
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return self.head(global_add_pool(self.gnn(x, edge_index, batch=batch), batch))
 
 
 class Sized(OneLayer):
     """Arguments by name, and a readout of one graph more than there are."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         x = self.conv(x=x, edge_index=edge_index).relu()
         return self.head(global_add_pool(x, batch, batch.max() + 2)[:-1])
 
@@ -186,22 +186,22 @@ class Sized(OneLayer):
 class Bipartite(OneLayer):
     """More than x and edge_index goes into a layer."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return self.head(global_mean_pool(self.conv(x, edge_index, size=(x.size(0), x.size(0))), batch))
 
 
 class OwnLayer(gnn.MessagePassing):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x, edge_index):
         return self.propagate(edge_index, x=x)
 
 
 class ReadsEdges(OneLayer):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return super().forward(x + degree(edge_index[0], x.size(0)).unsqueeze(1), edge_index, batch)
 
 
 class ControlFlow(OneLayer):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         x = self.conv(x, edge_index)
         if x.abs().max() > 1e9:
             x = x / 2
@@ -213,18 +213,18 @@ class Homeless(Tutorial):
 
     __module__ = "nowhere"
 
-    def __deepcopy__(self, memo: object) -> Homeless:
+    def __deepcopy__(self, memo):
         raise RuntimeError("one of a kind")
 
 
 class Replaced(Tutorial):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv2.lin = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
 
 
 class Hooked(Tutorial):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv1.register_forward_hook(lambda layer, inputs, output: 2 * output)
 
@@ -259,7 +259,7 @@ AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
-def built(make: Callable[[], nn.Module]) -> nn.Module:
+def built(make):
     """The model with weights, and statistics of its normalisation, that are not the initial ones."""
     torch.manual_seed(0)
     model = make()
@@ -270,12 +270,12 @@ def built(make: Callable[[], nn.Module]) -> nn.Module:
     return model.eval()
 
 
-def some_graph(nodes: int = 9, seed: int = 0) -> Graph:
+def some_graph(nodes=9, seed=0):
     adjacency = np.triu(np.random.default_rng(seed).random((nodes, nodes)) < 0.3, 1)
     return Graph(nodes, np.argwhere(adjacency))
 
 
-def both_ways(model: nn.Module, graph: Graph, noise: EdgeNoise = NOISE) -> tuple[Any, Any, Any]:
+def both_ways(model, graph, noise=NOISE):
     """The classifier that is used, and the logits of 64 noisy copies through it and through the model itself."""
     classifier = as_classifier(model, num_classes=CLASSES, features="degree")
     used = classifier.suited(graph, noise)

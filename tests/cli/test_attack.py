@@ -7,7 +7,7 @@ import flipproof as fp
 from support.attacked import trained
 
 
-def save_models() -> None:
+def save_models():
     """``clean`` and ``noisy``, in this folder."""
     gcn, _ = trained("gcn", None)
     gin, _ = trained("gin", 0.9)

@@ -22,7 +22,7 @@ from support.command_line import OWN_MODEL, write_graphs
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs"]
 
 
-def settings_of(run: str) -> dict[str, Any]:
+def settings_of(run):
     """What stands in run.json."""
     settings: dict[str, Any] = json.loads(Path(run, "run.json").read_text())["settings"]
     return settings

@@ -13,7 +13,7 @@ import pytest
 import flipproof as fp
 from flipproof.cli import defending
 from flipproof.models import NodeStatistics
-from support.command_line import Shell, write_degrees, write_graphs
+from support.command_line import write_degrees, write_graphs
 from support.runs import spoil
 
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 100, "--data", "graphs", "--workers", 1]
@@ -26,7 +26,7 @@ def learned(monkeypatch):
     fits: list[list[fp.Graph]] = []
     fit = NodeStatistics.fit
 
-    def watched(model: NodeStatistics, graphs: Any, **options: Any) -> Any:
+    def watched(model, graphs, **options: Any):
         fits.append(list(graphs))
         return fit(model, graphs, **options)
 
@@ -34,12 +34,12 @@ def learned(monkeypatch):
     return fits
 
 
-def trained(shell: Shell, *more: object) -> None:
+def trained(shell, *more: object):
     words = shlex.split("train --data graphs --model gcn --keep 0.8 --epochs 1 -q --out model")
     shell.done(*words, *more)
 
 
-def first(shell: Shell, *arguments: object) -> str:
+def first(shell, *arguments: object):
     return shell.done(*arguments).out.splitlines()[0]
 
 

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import sqlite3
-from typing import Any
 
 import numpy as np
 import pytest
@@ -79,7 +78,7 @@ def test_a_killed_sampling_goes_on_with_any_workers(command, data, tmp_path, mon
     assert whole.code == 0, whole.err
     block, asked = NodeSmoothing.node_block, list[int]()
 
-    def killed(self: NodeSmoothing, classifier: Any, graph: Any, start: int, request: Any) -> Any:
+    def killed(self, classifier, graph, start, request):
         if len(asked) == 2:
             raise KeyboardInterrupt
         asked.append(start)
@@ -93,7 +92,7 @@ def test_a_killed_sampling_goes_on_with_any_workers(command, data, tmp_path, mon
         store.execute("UPDATE finished SET content = x'00' WHERE item LIKE '%piece 1'")  # damaged: it is asked again
     again = list[int]()
 
-    def counted(self: NodeSmoothing, classifier: Any, graph: Any, start: int, request: Any) -> Any:
+    def counted(self, classifier, graph, start, request):
         again.append(start)
         return block(self, classifier, graph, start, request)
 

@@ -13,14 +13,14 @@ import flipproof as fp
 from flipproof.certificates.metrics import share_interval
 from flipproof.cli.certify_command import shown_summary, summarise
 from flipproof.cli.options import OutputOptions, Result, run_command
-from support.command_line import OWN_MODEL, Outcome
+from support.command_line import OWN_MODEL
 from support.runs import settings_of
 
 SPARSE = {"name": "sparse", "num_nodes": 6, "edges": [[0, 1]]}
 DENSE = {"name": "dense", "num_nodes": 6, "edges": [[u, v] for v in range(6) for u in range(v)]}
 
 
-def answers(outcome: Outcome, code: int = 0) -> list[dict[str, Any]]:
+def answers(outcome, code=0):
     assert outcome.code == code, outcome.err
     return [json.loads(line) for line in outcome.out.splitlines()]
 
@@ -111,7 +111,7 @@ def test_features_get_the_columns_of_the_model(shell):
 SMOOTH = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(add=0.1, remove=0.2), num_classes=2)
 
 
-def row(**changes: Any) -> dict[str, Any]:
+def row(**changes: Any):
     base = {"label": 0, "predicted": 0, "radius": 1, "adds_radius": 1, "removes_radius": 3}
     return {**base, "method": "votes", "alpha": 0.01, "samples": 10, **changes}
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from flipproof import models
-from support.command_line import Command
 from support.shared_data import data_root
 
 
-def train(command: Command, *arguments: object) -> dict[str, object]:
+def train(command, *arguments: object):
     done = command("train", "--epochs", 2, "--json", *arguments)
     assert done.code == 0, done.err
     assert done.err == ""
@@ -47,13 +46,13 @@ def test_a_real_data_set_by_name(tmp_path, command):
     assert (other.code, "features" in other.err or "the model failed" in other.err) == (2, True)
 
 
-def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def stopped_after(epochs, monkeypatch):
     """Ctrl-C in the middle of the epoch after so many."""
     from flipproof.training.loop import _State
 
     step = _State.run_step
 
-    def stop(state: _State, *arguments: object) -> object:
+    def stop(state, *arguments: object):
         if len(state.history) == epochs:
             raise KeyboardInterrupt
         return step(state, *arguments)

@@ -11,14 +11,13 @@ import pytest
 
 import flipproof as fp
 from flipproof.runs.run_folder import CertifySettings
-from support.command_line import Shell
 from support.runs import alter_row, evidence_of, replace_evidence, spoil
 
 SMOOTHING = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs", "--out", "run"]
 VOTING = ["certify", "--model", "own:make", "--groups", 4, "--data", "graphs", "--out", "run"]
 
 
-def refused(shell: Shell, index: int) -> str:
+def refused(shell, index):
     """The one complaint about a graph; JSON says the same."""
     done = shell("verify", "run")
     assert done.code == 1

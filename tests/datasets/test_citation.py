@@ -1,7 +1,6 @@
 """Citation networks in the format of Planetoid, as PyG reads it."""
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ RING = {node: [(node - 1) % 510, (node + 1) % 510] for node in range(510)}
 TESTED = [509, 504, 507, 506, 505, 508]  # Planetoid has its test nodes in an order of their own
 
 
-def planetoid(folder: Path, tested: list[int] = TESTED) -> Path:
+def planetoid(folder, tested=TESTED):
     """The files of a ring: two nodes to train on, and 504 in all that are not tested."""
     (folder / "raw").mkdir(parents=True)
     one_hot, sparse = np.eye(3)[LABELS], csr_matrix(WORDS.astype(np.float32))

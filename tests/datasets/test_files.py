@@ -21,7 +21,7 @@ from support.command_line import call, write_graphs
 RING = fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
 
 
-def written(folder: Path, **files: str) -> Path:
+def written(folder, **files: str):
     """A folder with these files; two underscores stand for a dot."""
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
@@ -189,7 +189,7 @@ NODES = [{"id": "a", "weight": 1.5, "kind": "C", "charge": 0}, {"id": "b", "weig
 LINKS = {"directed": False, "nodes": NODES, "links": [{"source": "b", "target": "a"}]}
 
 
-def write(folder: Path, labels: str = "file,label\nsquare.edges,ring\n", **files: str) -> Path:
+def write(folder, labels="file,label\nsquare.edges,ring\n", **files: str):
     return written(folder, labels__csv=labels, square__edges=SQUARE, **files)
 
 
@@ -261,7 +261,7 @@ def test_names_that_are_the_same_number_are_ordered_alike_in_every_process(tmp_p
     assert fp.datasets.folder(tmp_path).class_names == ("-0", "0", "00", "+1", "001", "01", "1", "2")
 
 
-def saved_with(folder: Path, **metadata: object) -> models.SavedModel:
+def saved_with(folder, **metadata: object):
     models.save(models.GCN(in_features=1, num_classes=8, hidden=2, seed=0), folder, metadata=metadata)
     return models.load_metadata(folder)
 
@@ -317,7 +317,7 @@ def test_the_fingerprint_sees_edges_features_labels_and_names():
 NAN = float("nan")
 
 
-def write_table(folder: Path, graphs: dict[str, list[dict[str, Any]]], **edge: Any) -> Path:
+def write_table(folder, graphs, **edge: Any):
     """A folder of paths with these nodes, in two classes."""
     folder.mkdir(exist_ok=True)
     for name, nodes in graphs.items():
@@ -331,7 +331,7 @@ def write_table(folder: Path, graphs: dict[str, list[dict[str, Any]]], **edge: A
     return folder
 
 
-def atoms(text: str, **more: Any) -> list[dict[str, Any]]:
+def atoms(text, **more: Any):
     return [{"element": letter, **more} for letter in text]
 
 

@@ -68,7 +68,7 @@ FILES = {
 }
 
 
-def write(root: Path, name: str = "TOY", **changed: str | None) -> Path:
+def write(root, name="TOY", **changed: str | None):
     folder = root / name
     folder.mkdir(parents=True, exist_ok=True)
     for kind, text in {**FILES, **changed}.items():
@@ -149,7 +149,7 @@ def test_a_name_is_not_a_path(tmp_path, name):
 def test_a_failed_download_is_one_sentence(tmp_path, monkeypatch):
     import torch_geometric.datasets
 
-    def fail(*args: object, **options: object) -> None:
+    def fail(*args: object, **options: object):
         raise OSError("no network")
 
     monkeypatch.setattr(torch_geometric.datasets, "TUDataset", fail)
@@ -160,7 +160,7 @@ def test_a_failed_download_is_one_sentence(tmp_path, monkeypatch):
 def test_a_download_is_read_from_where_pyg_puts_it(tmp_path, monkeypatch):
     import torch_geometric.datasets
 
-    def fetch(root: str, name: str) -> None:
+    def fetch(root, name):
         write(Path(root), name=name, A="1,2\n3,4\n3,3\n")  # each edge once, and a loop
         (Path(root) / name).rename(Path(root) / "fetched")
         (Path(root) / name).mkdir()
@@ -170,12 +170,12 @@ def test_a_download_is_read_from_where_pyg_puts_it(tmp_path, monkeypatch):
     assert [graph.num_edges for graph in fp.datasets.tu("NEW", root=tmp_path, download=True)] == [1, 1]
 
 
-def random_graph(generator: np.random.Generator, n: int, kinds: int) -> Graph:
+def random_graph(generator, n, kinds):
     upper = np.triu(generator.random((n, n)) < generator.random(), 1)
     return Graph(n, np.argwhere(upper), np.eye(kinds)[generator.integers(0, kinds, n)])
 
 
-def exact(first: Graph, second: Graph) -> int | None:
+def exact(first, second):
     """The fewest flips over all matchings of nodes that keep their features."""
     a, b = (graph.adjacency().astype(np.int64) for graph in (first, second))
     flips = [

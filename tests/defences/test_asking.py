@@ -16,18 +16,18 @@ GRAPHS = [fp.Graph(5, [(0, 1 + place % 4), (1, 2 + place // 4)], label=0) for pl
 ODD = fp.Graph(7, [(0, 1), (2, 3)], label=1)
 
 
-def parity(graphs: list[fp.Graph]) -> list[int]:
+def parity(graphs):
     return [graph.num_edges % 2 for graph in graphs]
 
 
 class ChecksMore(NoDefence):
     """A defence that adds something to the usual check."""
 
-    def check(self, classifier: Any, graphs: Any, request: Any = None) -> None:
+    def check(self, classifier, graphs, request=None):
         super().check(classifier, graphs, request)
 
 
-def minds_company(graphs: list[fp.Graph]) -> list[int]:
+def minds_company(graphs):
     """Honest about graphs of 5 nodes; about others the answer depends on how many there are."""
     return [(graph.num_edges if graph.num_nodes == 5 else len(graphs)) % 2 for graph in graphs]
 
@@ -48,7 +48,7 @@ def tried(monkeypatch):
     graphs: list[fp.Graph] = []
     original = BlackBoxClassifier.probe
 
-    def noted(classifier: BlackBoxClassifier, graph: fp.Graph, *more: Any) -> Any:
+    def noted(classifier, graph, *more: Any):
         graphs.append(graph)
         return original(classifier, graph, *more)
 

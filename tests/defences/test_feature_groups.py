@@ -39,7 +39,7 @@ def test_the_region_ends_where_an_attack_succeeds():
         and (np.bincount(division.of_nodes(4, 3), minlength=3) > 0).all()
     )
 
-    def by_heart(graphs: list[fp.Graph]) -> list[int]:
+    def by_heart(graphs):
         return [int((graph.topology, graph.node_features.tobytes()) not in known) for graph in graphs]
 
     for shown in groups.shown(PATH, 3):
@@ -63,7 +63,7 @@ def test_a_sub_graph_shows_the_features_of_its_own_group():
         assert not shown.node_features[members != number].any()
     seen = []
 
-    def look(graphs: list[fp.Graph]) -> list[int]:
+    def look(graphs):
         seen.extend(graphs)
         return [0] * len(graphs)
 
@@ -122,7 +122,7 @@ def test_training_shows_one_feature_group_and_validation_all(renumber):
     parts = LabelledGraphs([PATH.replaced(label=0), PATH.replaced(label=1)], "graphs")
     batch = parts.padded(torch.arange(2))
 
-    def draws(purpose: str, shape: tuple[int, ...]) -> np.ndarray:
+    def draws(purpose, shape):
         return np.random.default_rng(len(purpose)).integers(0, 2**32, shape, dtype=np.uint32)
 
     shown = view.show(batch, 5, draws).own.numpy()

@@ -16,7 +16,7 @@ from flipproof.certificates.joint_bound import with_features
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.classifiers import as_classifier
 from flipproof.defences.baselines import Undefended
-from flipproof.noise import FeatureNoise, SampleStream
+from flipproof.noise import SampleStream
 from support.learnable import OneLayer, Recorder
 
 EDGES = fp.EdgeNoise(keep=0.9)
@@ -25,32 +25,32 @@ BITS = fp.BitNoise(add=0.1, remove=0.4)
 ONE_HOT = np.eye(3, dtype=np.float32)
 
 
-def graph(labels: tuple[int, ...] = (0, 1, 2, 0, 1, 0), **changes: Any) -> fp.Graph:
+def graph(labels=(0, 1, 2, 0, 1, 0), **changes: Any):
     fields: dict[str, Any] = {"node_features": ONE_HOT[list(labels)], "label": 0}
     return fp.Graph(len(labels), [(0, 1), (1, 2), (2, 3), (3, 5)], **(fields | changes))
 
 
-def has_zeros(graphs: list[fp.Graph]) -> list[int]:
+def has_zeros(graphs):
     """Class 0 if at least two nodes have label 0."""
     return [int(noisy.node_features[:, 0].sum() < 2) for noisy in graphs]
 
 
-def smooth(feature_noise: FeatureNoise = LABELS, model: Any = has_zeros, **options: Any) -> fp.SmoothedClassifier:
+def smooth(feature_noise=LABELS, model=has_zeros, **options: Any):
     return fp.SmoothedClassifier(model, EDGES, feature_noise=feature_noise, num_classes=2, **options)
 
 
-def drawn(noise: FeatureNoise, samples: int, seed: int = 0) -> NDArray[Any]:
+def drawn(noise, samples, seed=0):
     return noise.stream(graph(), seed=seed).shown(0, samples)[0]
 
 
 class PygRecorder(nn.Module):
     """Remembers what it is shown, in PyG's convention; cannot be traced."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.seen: list[torch.Tensor] = []
 
-    def forward(self, x: Any, edge_index: Any, batch: Any) -> torch.Tensor:
+    def forward(self, x, edge_index, batch):
         count = len(set(batch.tolist()))
         self.seen.append(x.reshape(count, -1, x.shape[1]))
         return torch.zeros(count, 2)
@@ -60,7 +60,7 @@ class PygRecorder(nn.Module):
 def test_every_way_to_a_model_shows_the_noisy_features(noise):
     wanted, shown = drawn(noise, 200), list[NDArray[Any]]()
 
-    def black_box(graphs: list[fp.Graph]) -> list[int]:
+    def black_box(graphs):
         shown.append(np.stack([noisy.node_features for noisy in graphs if noisy.node_features is not None]))
         return [0] * len(graphs)
 
@@ -108,7 +108,7 @@ def test_the_twin_sees_the_noisy_features():
 def test_feature_values_do_not_choose_how_a_model_is_run(monkeypatch):
     tried = list[NDArray[Any]]()
 
-    def keeps(self: Any, of: fp.Graph, noise: fp.EdgeNoise) -> str:
+    def keeps(self, of, noise):
         from flipproof.classifiers.guard import nodes_batch
 
         features = nodes_batch(of, noise, self.feature_noise).node_features
@@ -154,7 +154,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("noise", "odd", "words"), REFUSED)
 def test_features_that_do_not_suit_the_noise_are_refused_before_any_call(noise, odd, words):
-    def never(graphs: list[fp.Graph]) -> list[int]:
+    def never(graphs):
         raise AssertionError("asked")
 
     with pytest.raises(fp.InputError, match=words):
@@ -228,7 +228,7 @@ def test_a_model_that_sees_no_edge_is_smoothed_over_its_features():
     class Blind(nn.Module):
         edge_blind, num_classes = True, 2
 
-        def forward(self, x: Any, adj: Any, mask: Any) -> Any:
+        def forward(self, x, adj, mask):
             return torch.stack([x[..., 0].sum(dim=1) - 1.5, torch.zeros(len(x))], dim=1)
 
     blind = fp.SmoothedClassifier(Blind().eval(), fp.EdgeNoise(add=0, remove=0), feature_noise=fp.LabelNoise(keep=0.9))

@@ -1,17 +1,16 @@
 """Certificates of single nodes: votes against a plain loop over noisy copies, storage, and what is refused."""
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.nn import GCNConv, global_mean_pool
 
 from flipproof import BitNoise, EdgeNoise, Graph, InputError, LabelNoise, NodeVotes, SmoothedClassifier
 from flipproof.models import GCN, NodeGCN
-from flipproof.noise import FeatureNoise, SampleStream
+from flipproof.noise import SampleStream
 
 NODES, WIDTH, CLASSES = 30, 6, 3
 RNG = np.random.default_rng(0)
@@ -24,36 +23,36 @@ STILL = EdgeNoise(add=0, remove=0)
 class UserGCN(nn.Module):
     """As users write it; with ``batch`` if wanted, pooled if wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(1)
             self.first, self.second = GCNConv(WIDTH, 8), GCNConv(8, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+    def forward(self, x, edge_index):
         return self.second(self.first(x, edge_index).relu(), edge_index)
 
 
 class WithBatch(UserGCN):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+    def forward(self, x, edge_index, batch):
         return super().forward(x, edge_index)
 
 
 class Pooling(UserGCN):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+    def forward(self, x, edge_index, batch):
         return global_mean_pool(super().forward(x, edge_index), batch)
 
 
 class Random(UserGCN):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+    def forward(self, x, edge_index):
         return super().forward(x, edge_index) + torch.randn(len(x), CLASSES)
 
 
-def own() -> NodeGCN:
+def own():
     return NodeGCN(WIDTH, CLASSES, hidden=8, seed=3).eval()
 
 
-def smoothed(model: nn.Module, noise: EdgeNoise, feature_noise: FeatureNoise | None = None) -> SmoothedClassifier:
+def smoothed(model, noise, feature_noise=None):
     return SmoothedClassifier(model, noise, num_classes=CLASSES, feature_noise=feature_noise, trust_features=True)
 
 
@@ -86,7 +85,7 @@ def test_votes_are_those_of_a_plain_loop(make, graph, noise, feature_noise):
 
 def test_degrees_are_those_of_the_noisy_copy():
     class ByDegree(nn.Module):
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        def forward(self, x, edge_index):
             return torch.cat([x < 1, x >= 1], dim=1).float()
 
     bare, noise = Graph(NODES, EDGES), EdgeNoise(add=0, remove=0.5)

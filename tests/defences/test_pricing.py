@@ -1,7 +1,5 @@
 """Priced voting: never above the truth, the truth itself where prices are exact; the same on every engine and after a kill."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,11 +15,8 @@ from support.tables import Table, graph_of, truth_of
 FULL = 64
 
 
-Case = tuple[fp.VotingClassifier, Table, fp.Graph]
-
-
 @st.composite
-def cases(draw: st.DrawFn, most: int = 4) -> Case:
+def cases(draw, most=4):
     """Tables of random answers with 2 to 5 classes, 1 to 6 groups, graphs of 2 to ``most`` nodes with frozen pairs."""
     size = draw(st.integers(2, most))
     slots = size * (size - 1) // 2
@@ -37,7 +32,7 @@ def cases(draw: st.DrawFn, most: int = 4) -> Case:
     return fp.VotingClassifier(model, groups, num_classes=classes), model, graph
 
 
-def check(case: Case) -> None:
+def check(case):
     """Against the brute truth; stored evidence comes back as it was, and can be read at less depth."""
     voting, model, graph = case
     truth, plain = truth_of(voting, model, graph), voting.vote(graph)
@@ -131,10 +126,10 @@ def test_bad_questions_are_refused(arguments):
 class Counted:
     """A model that remembers every graph it was asked about."""
 
-    def __init__(self, model: Table) -> None:
+    def __init__(self, model):
         self.model, self.graphs, self.alone = model, list[str](), 0
 
-    def __call__(self, graphs: list[fp.Graph]) -> list[int]:
+    def __call__(self, graphs):
         self.alone += len(graphs) == 1
         self.graphs += [str(graph.edges.tolist()) for graph in graphs]
         return self.model(graphs)
@@ -209,7 +204,7 @@ GRAPHS = {
 }
 
 
-def stubborn(groups: int) -> fp.VotingClassifier:
+def stubborn(groups):
     return fp.VotingClassifier(Table(2, 7, 1, 0.9995), groups, num_classes=2)
 
 
@@ -217,7 +212,7 @@ def stubborn(groups: int) -> fp.VotingClassifier:
 def test_the_order_and_size_of_pieces_do_not_change_the_evidence(groups, monkeypatch):
     from flipproof.defences import pricing
 
-    def backwards(work: Any, pieces: Any) -> list[Any]:
+    def backwards(work, pieces):
         return [work(piece) for piece in reversed(pieces)][::-1]
 
     voting, request = stubborn(groups), PriceSearch(depth=2)
@@ -235,7 +230,7 @@ def test_ties_within_rounding_count_for_both_classes():
     class Tied(torch.nn.Module):
         num_classes = 3
 
-        def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        def forward(self, x, adj, mask):
             edges = adj.sum(dim=(1, 2)) / 2
             lost = (edges < 3).float()
             return torch.stack([torch.ones_like(edges), 1.0 - (1 - lost) - lost * 1e-6, torch.zeros_like(edges)], dim=1)
@@ -255,12 +250,12 @@ def test_what_half_precision_rounds_otherwise_in_another_batch_counts_as_said():
     class Shifted(torch.nn.Module):
         num_classes = 2
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.inner = fp.models.GIN(in_features=1, num_classes=2, seed=1).to(torch.bfloat16)
             self.register_buffer("shift", torch.zeros(2))
 
-        def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        def forward(self, x, adj, mask):
             return self.inner(x, adj, mask).float() - self.shift
 
     model, graph = Shifted().eval(), fp.datasets.topologies(8)[2]

@@ -1,13 +1,10 @@
 """SmoothedClassifier: certificates are re-readings of votes, votes are a function of seed, graph and index alone."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from scipy import stats
 from torch_geometric import transforms
 
@@ -22,12 +19,12 @@ from support.learnable import Blind
 NOISE = fp.EdgeNoise(keep=0.85)
 
 
-def triangles(graph: fp.Graph) -> int:
+def triangles(graph):
     adjacency = graph.adjacency()
     return round(float(np.trace(adjacency @ adjacency @ adjacency)) / 6)
 
 
-def few_or_many(graphs: list[fp.Graph]) -> list[int]:
+def few_or_many(graphs):
     """No triangle, one or two, more: exact, and the same for relabelled graphs."""
     return [min(2, (triangles(graph) + 1) // 2) for graph in graphs]
 
@@ -35,13 +32,13 @@ def few_or_many(graphs: list[fp.Graph]) -> list[int]:
 class FewOrMany(torch.nn.Module):
     """The same on matrices: as exact, and faster."""
 
-    def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, x, adj, mask):
         count = torch.einsum("bij,bjk,bki->b", adj, adj, adj) / 6
         label = ((count + 1) // 2).clamp(max=2)
         return -(label[:, None] - torch.arange(3)).abs()
 
 
-def fast(noise: fp.EdgeNoise = NOISE) -> fp.SmoothedClassifier:
+def fast(noise=NOISE):
     return fp.SmoothedClassifier(FewOrMany().eval(), noise, num_classes=3, features="constant")
 
 
@@ -50,12 +47,12 @@ def smooth():
     return fp.SmoothedClassifier(few_or_many, NOISE, num_classes=3)
 
 
-def wheel(spokes: int = 5) -> fp.Graph:
+def wheel(spokes=5):
     rim = [(1 + k, 1 + (k + 1) % spokes) for k in range(spokes)]
     return fp.Graph(spokes + 1, rim + [(0, k) for k in range(1, spokes + 1)], name=f"wheel {spokes}")
 
 
-def graphs() -> list[fp.Graph]:
+def graphs():
     return [wheel(4), wheel(5), fp.Graph(6, [(0, 1)]), fp.Graph(1, []), fp.Graph(5, []), wheel(6)]
 
 
@@ -94,7 +91,7 @@ def test_predict_names_a_wrong_class_with_probability_alpha_at_most():
     Binomial(600, 0.1) in law; a limit of 90 is exceeded by chance with probability 5e-5."""
 
     class Edge(torch.nn.Module):
-        def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        def forward(self, x, adj, mask):
             return torch.stack([torch.full((len(x),), 0.5), adj[:, 0, 1]], dim=1)
 
     assert stats.binom.sf(90, 600, 0.1) < 5e-5
@@ -128,7 +125,7 @@ def test_the_order_of_graphs_does_not_matter(smooth):
     assert in_order == [smooth.certify(graph, samples=600, seed=3) for graph in graphs()]
 
 
-def same_law(first: NDArray[Any], second: NDArray[Any], *, false_alarm: float) -> bool:
+def same_law(first, second, *, false_alarm):
     """Test of fit: two sets of votes come from the same law (chi-squared, on classes with votes)."""
     table = np.stack([first, second])
     return bool(stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue > false_alarm)
@@ -171,10 +168,10 @@ class Backwards:
 
     workers = 1
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.order: list[int] = []
 
-    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def run(self, work, tasks):
         for task in reversed(list(tasks)):
             self.order.append(task[0])
             yield task, work(task)
@@ -203,7 +200,7 @@ def test_an_engine_is_used_and_changes_nothing():
 )
 def test_an_engine_that_errs_is_noticed(smooth, fault, part):
     class Faulty(ThisProcess):
-        def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        def run(self, work, tasks):
             if fault == "loses one":
                 next(iter(tasks))
                 return
@@ -229,7 +226,7 @@ def test_an_engine_that_errs_is_noticed(smooth, fault, part):
     ],
 )
 def test_arguments_out_of_range_are_refused_before_the_model_is_asked(options, part):
-    def never(noisy: list[fp.Graph]) -> list[int]:
+    def never(noisy):
         raise AssertionError("the model was asked")
 
     smooth = fp.SmoothedClassifier(never, NOISE, num_classes=2)
@@ -250,7 +247,7 @@ def test_other_noise_and_other_graphs_are_refused(smooth):
         smooth.certify(np.triu(np.ones((3, 3)), 1))
 
 
-def with_clean_degrees(graph: fp.Graph) -> fp.Graph:
+def with_clean_degrees(graph):
     return graph.replaced(node_features=graph.degrees[:, None].astype(np.float32))
 
 
@@ -260,7 +257,7 @@ def with_clean_degrees(graph: fp.Graph) -> fp.Graph:
 )
 def test_clean_degrees_are_refused_whatever_lets_them_through(features):
     class Never(torch.nn.Module):
-        def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        def forward(self, x, edge_index, batch):
             raise AssertionError("the model was asked")
 
     smooth = fp.SmoothedClassifier(Never().eval(), NOISE, num_classes=3, features=features)
@@ -279,11 +276,11 @@ def test_hooks_that_do_not_read_own_features_do_not_mind(features):
     assert smooth.sample(with_clean_degrees(wheel()), samples=50, seed=0).labels.tolist() == plain.labels.tolist()
 
 
-def blind(in_features: int = 2, classes: int = 3) -> Blind:
+def blind(in_features=2, classes=3):
     return Blind(GIN(in_features, classes, seed=1)).eval()
 
 
-def labelled_nodes(n: int = 6, edges: int = 7, seed: int = 0) -> fp.Graph:
+def labelled_nodes(n=6, edges=7, seed=0):
     rng = np.random.default_rng(seed)
     upper = np.argwhere(np.triu(np.ones((n, n)), 1))
     chosen = upper[rng.choice(len(upper), edges, replace=False)]
@@ -324,7 +321,7 @@ def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs():
 
 
 def test_noises_worth_trying_differ_and_know_what_is_out_of_reach():
-    def titles(graph: fp.Graph) -> list[str]:
+    def titles(graph):
         graphs = Dataset([graph, graph.replaced(label=1)])
         return [space("smoothing").title(settings) for settings in space("smoothing").candidates(graphs)]
 

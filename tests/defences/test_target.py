@@ -13,13 +13,13 @@ from support.cube import Cube, classifier
 NOISES = [fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.05, remove=0.4)]
 
 
-def cube_of(kind: str, noise: fp.EdgeNoise, seed: int, slots: int = 6, num_classes: int = 3) -> Cube:
+def cube_of(kind, noise, seed, slots=6, num_classes=3):
     rng = np.random.default_rng(seed)
     clean = rng.random(slots) < 0.5
     return Cube(noise, clean, classifier(kind, slots, num_classes, clean, rng), num_classes)
 
 
-def smoothed_target(cube: Cube, samples: int, seed: int = 0) -> SmoothedTarget:
+def smoothed_target(cube, samples, seed=0):
     smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), cube.noise)
     target = target_of(smooth, cube.graph, Effort(samples=samples, seed=seed), label=0)
     assert isinstance(target, SmoothedTarget)

@@ -14,7 +14,7 @@ SIX = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (0, 3)])
 
 
 @cache
-def trained(groups: int | None) -> tuple[fp.models.GIN, fp.datasets.Dataset]:
+def trained(groups):
     """A small network of the paper's data, trained for a few seconds on sub-graphs, and its test graphs."""
     parts = fp.datasets.split(fp.datasets.topologies(160, seed=0), train=96, seed=0)
     model = fp.models.GIN(in_features=1, num_classes=8, hidden=24, seed=0)
@@ -47,7 +47,7 @@ def test_the_answers_of_every_kind_of_model_are_those_on_the_sub_graphs():
 def test_many_sub_graphs_are_cut_into_batches():
     largest = 0
 
-    def classify(graphs: list[fp.Graph]) -> list[int]:
+    def classify(graphs):
         nonlocal largest
         largest = max(largest, len(graphs))
         return [min(g.num_edges, 1) for g in graphs]

@@ -43,7 +43,7 @@ def test_tasks_are_taken_as_workers_become_free(engine, seconds, at_once):
 def test_what_is_done_before_a_failure_is_handed_out():
     """Also where tasks were handed out several at a time."""
 
-    def fails(task: int) -> int:
+    def fails(task):
         if task == 60:
             raise fp.InputError("task 60 is bad")
         return task
@@ -56,7 +56,7 @@ def test_what_is_done_before_a_failure_is_handed_out():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_a_task_raises_is_raised_and_workers_end(engine):
-    def fails(task: int) -> int:
+    def fails(task):
         if task == 3:
             raise fp.InputError("task 3 is bad")
         return task
@@ -68,10 +68,10 @@ def test_what_a_task_raises_is_raised_and_workers_end(engine):
 
 def test_an_exception_that_cannot_be_pickled_is_told_in_words():
     class Odd(Exception):
-        def __init__(self, one: object, two: object) -> None:
+        def __init__(self, one, two):
             super().__init__(f"{one} and {two}")
 
-    def fails(task: int) -> int:
+    def fails(task):
         raise Odd(1, lambda: 2)
 
     with pytest.raises(RuntimeError, match=r"Odd: 1 and "):
@@ -80,7 +80,7 @@ def test_an_exception_that_cannot_be_pickled_is_told_in_words():
 
 @pytest.mark.parametrize(("fatal", "tasks"), [(4, 8), (60, 100)])
 def test_a_worker_that_dies_is_replaced_and_no_task_is_lost(tmp_path, fatal, tasks):
-    def dies_once(task: int) -> int:
+    def dies_once(task):
         if task == fatal and not (tmp_path / "died").exists():
             (tmp_path / "died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -91,7 +91,7 @@ def test_a_worker_that_dies_is_replaced_and_no_task_is_lost(tmp_path, fatal, tas
 
 
 def test_a_task_that_kills_every_worker_is_given_up():
-    def dies(task: int) -> int:
+    def dies(task):
         if task == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return task
@@ -124,7 +124,7 @@ for _ in Processes(2).run(work, range(1000)):
 """
 
 
-def running(pid: int) -> bool:
+def running(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +19,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3]) for k in range(4)]
 
 
-def smooth_classifier(folder: Path, deaths: int = 0) -> fp.SmoothedClassifier:
+def smooth_classifier(folder, deaths=0):
     """A classifier that kills its worker so many times; defined inside, as the workers do not know this module."""
 
     driver = os.getpid()
 
-    def parity(graphs: list[fp.Graph]) -> list[int]:
+    def parity(graphs):
         if os.getpid() != driver and len(list(folder.glob("died-*"))) < deaths:
             (folder / f"died-{os.getpid()}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -62,7 +61,7 @@ def test_killed_workers_change_nothing(cluster, tmp_path):
 
 @pytest.mark.guarantee
 def test_what_a_task_raises_is_raised_as_it_was(cluster):
-    def fails(task: int) -> int:
+    def fails(task):
         from flipproof.errors import InputError
 
         if task == 3:
@@ -79,7 +78,7 @@ def test_a_node_is_lost_in_the_middle():
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    def parity(graphs: list[fp.Graph]) -> list[int]:
+    def parity(graphs):
         return [graph.num_edges % 2 for graph in graphs]
 
     smooth = fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2)

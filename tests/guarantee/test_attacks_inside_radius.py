@@ -6,37 +6,34 @@ sampled by :class:`flipproof.SmoothedClassifier`, or from exact shares by :func:
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 
 import networkx
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import flipproof as fp
 from support.attacked import TableClassifier, trained
 from support.cube import attacks_between, laws
 
-Labels = NDArray[np.int64]
 
-
-def triangles(graph: fp.Graph) -> int:
+def triangles(graph):
     adjacency = graph.adjacency()
     return min(2, round(float(np.trace(adjacency @ adjacency @ adjacency)) / 6))
 
 
-def one_pair(graph: fp.Graph) -> int:
+def one_pair(graph):
     """Looks at a single slot: the classifier for which the votes bound is as bad as it says."""
     return int(graph.adjacency()[0, 1])
 
 
-def two_pairs(graph: fp.Graph) -> int:
+def two_pairs(graph):
     adjacency = graph.adjacency()
     return int(adjacency[0, 1] or adjacency[2, 3])
 
 
-def near_prototype(graph: fp.Graph) -> int:
+def near_prototype(graph):
     """One of three fixed random graphs on the same nodes, the nearest."""
     prototypes = [np.random.default_rng(seed).random(graph.num_slots) < 0.5 for seed in (1, 2, 3)]
     return int(np.argmin([(prototype ^ graph.slot_states).sum() for prototype in prototypes]))
@@ -60,7 +57,7 @@ NOISES = {
 
 
 @lru_cache(maxsize=4)
-def all_graphs(nodes: int) -> list[fp.Graph]:
+def all_graphs(nodes):
     """Every graph on these nodes; number ``k`` has an edge in slot ``i`` where binary digit ``i`` of ``k`` is 1."""
     pairs = list(itertools.combinations(range(nodes), 2))
     return [
@@ -70,14 +67,14 @@ def all_graphs(nodes: int) -> list[fp.Graph]:
 
 
 @lru_cache(maxsize=32)
-def base_labels(base: str, nodes: int) -> Labels:
+def base_labels(base, nodes):
     return np.array([BASES[base][0](graph) for graph in all_graphs(nodes)])
 
 
 class Truth:
     """Exact class probabilities of the smoothed classifier on every graph, and its radius there."""
 
-    def __init__(self, labels: Labels, num_classes: int, noise: fp.EdgeNoise) -> None:
+    def __init__(self, labels, num_classes, noise):
         slots = len(labels).bit_length() - 1
         self.shares = shares = laws(slots, noise) @ np.eye(num_classes)[labels]
         ranked = np.sort(shares, axis=1)
@@ -86,12 +83,12 @@ class Truth:
         self.adds, self.removes = attacks_between(slots)
         self.distance = self.adds + self.removes
 
-    def radii(self, label: int) -> Labels:
+    def radii(self, label):
         """For every graph the flips up to which no attack moves the answer off the label; -1 where it is not the answer."""
         others = self.distance[:, self.answer != label]
         return others.min(axis=1, initial=self.distance.max() + 1) - 1
 
-    def contradicts(self, clean: int, label: int | None, radius: int, grid: NDArray[np.bool_]) -> bool:
+    def contradicts(self, clean, label, radius, grid):
         """Whether some graph inside the radius or the grid has another answer: the checker of all tests here."""
         if label is None:
             return False
@@ -102,7 +99,7 @@ class Truth:
         return bool((self.answer[inside] != label).any())
 
 
-def truth_of(base: str, nodes: int, noise: str) -> Truth:
+def truth_of(base, nodes, noise):
     return Truth(base_labels(base, nodes), BASES[base][1], NOISES[noise])
 
 
@@ -157,9 +154,7 @@ def test_the_checker_catches_a_grid_that_promises_too_much():
     assert truth.contradicts(clean, 1, 0, np.array([[True]]))  # a label that is not the answer
 
 
-def smallest_attacks(
-    smooth: fp.SmoothedClassifier, claims: Sequence[tuple[fp.Graph, int, int]], attacks: Sequence[str]
-) -> list[int | None]:
+def smallest_attacks(smooth, claims, attacks):
     """For each graph, label and radius the size of an attack within the radius that succeeds: the claim is then false."""
     sizes: list[int | None] = []
     for graph, label, radius in claims:

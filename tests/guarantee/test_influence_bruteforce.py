@@ -11,8 +11,7 @@ from scipy import stats
 
 from flipproof import EdgeNoise, certify_votes
 from flipproof.certificates.influence.climb import _lead_tests
-from flipproof.certificates.influence.lead_test import Attack, Cells, Kind, SignTest, log_excess
-from flipproof.certificates.sampled_votes import Votes
+from flipproof.certificates.influence.lead_test import Attack, Cells, SignTest, log_excess
 from flipproof.certificates.vote_share import slack, worst_case
 from support.cube import KINDS, Cube, all_states, classifier, statistic
 
@@ -33,7 +32,7 @@ NOISES = (
 WEAK_NOISES = (EdgeNoise(keep=0.99), EdgeNoise(keep=0.95), EdgeNoise(add=0.01, remove=0.03))
 
 
-def cubes(count: int, seed: int, sizes: tuple[int, ...], noises: tuple[EdgeNoise, ...] = NOISES) -> list[Cube]:
+def cubes(count, seed, sizes, noises=NOISES):
     rng = np.random.default_rng(seed)
     chosen = []
     while len(chosen) < count:
@@ -48,7 +47,7 @@ def cubes(count: int, seed: int, sizes: tuple[int, ...], noises: tuple[EdgeNoise
     return chosen
 
 
-def check(cube: Cube, tally: Counter[str], most_flips: int) -> None:
+def check(cube, tally, most_flips):
     """The test of the lead for every attacked set, order and rival, from exact means; then the radii that follow."""
     top = int(np.argmax(cube.shares))
     rivals = [label for label in range(cube.num_classes) if label != top]
@@ -80,9 +79,7 @@ def check(cube: Cube, tally: Counter[str], most_flips: int) -> None:
         tally[f"robust cases, {method}"] += size
 
 
-def confirmed(
-    cube: Cube, places: list[int], adds: int, order: int, shares: np.ndarray, tally: Counter[str]
-) -> dict[int, bool]:
+def confirmed(cube, places, adds, order, shares, tally):
     """For each rival whether the statistic's exact mean, over so many samples, passes the test for this set.
 
     Where the lead is lost, the mean of the statistic's exponential must not exceed its bound: this is what the level rests on.
@@ -123,13 +120,13 @@ def confirmed(
 
 
 def check_excess(
-    cube: Cube,
-    places: list[int],
-    attack: Attack,
-    weights: tuple[dict[Kind, float], dict[Kind, float]],
-    labels: tuple[int, int],
-    tally: Counter[str],
-) -> None:
+    cube,
+    places,
+    attack,
+    weights,
+    labels,
+    tally,
+):
     """Where the lead is lost, no statistic's exponential has a larger mean than its bound, whatever the balance."""
     _, exact, cells = statistic(cube, places, attack, weights, *labels)
     parts = [np.array([part[kind] for kind in cells.kinds]) for part in weights]
@@ -138,7 +135,7 @@ def check_excess(
         tally["bounds"] += 1
 
 
-def parted_votes(cube: Cube, slot: int, top: int, rival: int) -> np.ndarray:
+def parted_votes(cube, slot, top, rival):
     """Exact shares of the votes for either class, ``[2, 2]``: where the slot is not flipped, and where it is."""
     together, flipped = (np.array([cube.influences(label)[k] for label in (top, rival)]) for k in (0, 1))
     return np.maximum(0, [together - flipped[:, slot], flipped[:, slot]])  # a share of 0 rounds either way
@@ -184,13 +181,13 @@ def test_the_sign_test_passes_no_lost_lead_beyond_its_level(count):
     assert tally["shown"] > 0.8 * tally["kept leads"]
 
 
-def pass_probability(votes: int, share: float, level: float) -> float:
+def pass_probability(votes, share, level):
     """The exact probability that the sign test passes with so many votes for the two classes."""
     return float(stats.binom.sf(fewest(votes, level) - 1, votes, share))
 
 
 @cache
-def fewest(votes: int, level: float) -> int:
+def fewest(votes, level):
     """Votes for the top class with which the sign test passes; one more than there are if it never does."""
     test = SignTest(level, needed=1.0)
     return next((count for count in range(votes + 1) if test.passes([count], [votes - count])), votes + 1)
@@ -217,11 +214,11 @@ class Case:
     edges: int = 0  # of the attacked slots, those that hold an edge
 
     @property
-    def flips(self) -> int:
+    def flips(self):
         return len(self.shares) - 1
 
 
-def cube_of(case: Case) -> Cube:
+def cube_of(case):
     """A classifier with these shares, made of the other slots' states.
 
     The losing attack is the flip of all of the first slots: its lead is pushed just below 0. Of several ways to deal out the
@@ -231,7 +228,7 @@ def cube_of(case: Case) -> Cube:
     return max(dealt, key=lambda cube: min(leads.min() for leads in cube.least_leads(case.flips).values()))
 
 
-def _dealt(case: Case, rng: np.random.Generator) -> Cube:
+def _dealt(case, rng):
     clean = np.zeros(SLOTS, dtype=np.bool_)
     clean[: case.edges] = True
     clean[case.flips :: 2] = True
@@ -261,7 +258,7 @@ def _dealt(case: Case, rng: np.random.Generator) -> Cube:
     return Cube(case.noise, clean, cube.labels, num_classes)
 
 
-def last_share(noise: EdgeNoise, *others: float) -> tuple[tuple[float, float], ...]:
+def last_share(noise, *others: float):
     """Two classes, given shares for 0, 1, ... flipped slots, and such a last one that the attack leaves exactly one half."""
     flips = len(others)
     moved = stats.binom.pmf(np.arange(flips + 1), flips, 1 - noise.p_add)
@@ -294,7 +291,7 @@ CASES = (
 )
 
 
-def false_certificates(case: Case, alpha: float, trials: int) -> tuple[int, int]:
+def false_certificates(case, alpha, trials):
     """How many of so many certificates are false, and how many withstand all that is true at least."""
     cube = cube_of(case)
     truth = cube.radius()
@@ -323,7 +320,7 @@ def test_false_certificates_stay_within_alpha(case, alpha, trials, at_stake):
     assert full > at_stake * trials  # else nothing was at stake
 
 
-def weak_noise_votes(noise: EdgeNoise, shares: tuple[float, float], samples: int, seed: int) -> Votes:
+def weak_noise_votes(noise, shares, samples, seed):
     """A classifier that looks at slot 0 alone and draws lots: shares of class 0 where it is not flipped and where it is."""
     clean = np.zeros(SLOTS, dtype=np.bool_)
     flipped = np.array([0, 1] * 2 ** (SLOTS - 1))
@@ -332,7 +329,7 @@ def weak_noise_votes(noise: EdgeNoise, shares: tuple[float, float], samples: int
     return replace(votes, labels=(~right).astype(np.uint8))
 
 
-def false_sign_tests(keep: float, alpha: float, trials: int) -> int:
+def false_sign_tests(keep, alpha, trials):
     """How many of so many certificates withstand the flip of slot 0, which leaves class 0 one half of the votes exactly."""
     noise, samples = EdgeNoise(keep=keep), 4000
     elsewhere = 0.75 if keep < 0.98 else 0.9  # near one half, but high enough for all other slots to pass

@@ -1,18 +1,14 @@
 """Joint attacks on edges and features: brute force over all noisy states and all attacks, and coverage at the worst point."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from flipproof import EdgeNoise, Graph
 from flipproof.certificates import vote_share
-from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.joint_bound import JointBound, joint_bound, with_features
-from flipproof.noise.feature_law import BitNoise, FeatureNoise, LabelNoise
-from support.joint_worlds import FloatArray, World
+from flipproof.noise.feature_law import BitNoise, LabelNoise
+from support.joint_worlds import World
 
 ROUNDING = 1e-13  # of the sums here; the bounds get shares that are this much worse
 
@@ -39,7 +35,7 @@ LARGE = [
 ]
 
 
-def classifiers(world: World, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def classifiers(world, rng):
     """The class of every state: random ones, weighted sums of coordinates, and those that depend on few coordinates."""
     number, width = world.states.shape
     for classes in (2, 3):
@@ -52,7 +48,7 @@ def classifiers(world: World, rng: np.random.Generator) -> Iterator[NDArray[np.i
     yield (ball > rng.integers(1, width)).astype(np.int64)
 
 
-def no_bound_is_above_the_truth(world: World, seed: int, graphs: int) -> tuple[int, int, int]:
+def no_bound_is_above_the_truth(world, seed, graphs):
     """Checks all attacks on some graphs; number of bounds, of attacks that are withstood, and of those certified."""
     rng, bounds, withstood, certified = np.random.default_rng(seed), 0, 0, 0
     for labels in classifiers(world, rng):
@@ -73,7 +69,7 @@ def no_bound_is_above_the_truth(world: World, seed: int, graphs: int) -> tuple[i
     return bounds, withstood, certified
 
 
-def the_bound_is_attained(world: World, seed: int, cases: int) -> int:
+def the_bound_is_attained(world, seed, cases):
     """The Neyman-Pearson classifier of a random attack does exactly as badly as the bound says."""
     rng, attained = np.random.default_rng(seed), 0
     for _ in range(cases):
@@ -119,7 +115,7 @@ def test_merged_regions_are_caught(monkeypatch):
     assert the_bound_is_attained(world, 0, cases=20) > 5
     honest = JointBound._made_law
 
-    def merged(self: JointBound, kind: int, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+    def merged(self, kind, counts):
         x, y = honest(self, kind, counts)
         return (x, y) if kind == 0 else (x.sum(keepdims=True), y.sum(keepdims=True))
 
@@ -133,7 +129,7 @@ def test_merged_regions_are_caught(monkeypatch):
 ALPHA = 0.05
 
 
-def reading_of(votes: NDArray[np.int64], noise: EdgeNoise, feature_noise: FeatureNoise) -> Certificate:
+def reading_of(votes, noise, feature_noise):
     features = np.eye(4)[np.arange(24) % 4]  # few bits are set, and more labels than any attack here changes
     graph = Graph(24, [(node, (node + 1) % 24) for node in range(24)], features)
     limits = graph.max_adds, graph.max_removes

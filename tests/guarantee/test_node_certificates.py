@@ -6,14 +6,11 @@ import sys
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from flipproof import BitNoise, EdgeNoise, Graph, LabelNoise
-from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.node_votes import NodeVotes
 from flipproof.graphs import pairs_of_slots
-from flipproof.noise import FeatureNoise
 from support.joint_worlds import World
 
 NODES = 3
@@ -25,7 +22,7 @@ WORLDS = [
 ]
 
 
-def node_labels(world: World, rng: np.random.Generator) -> NDArray[np.int64]:
+def node_labels(world, rng):
     """The class of every node in every state ``[S, 3]``: of a random score of the node's own and its neighbours' features."""
     edges, features = np.split(world.states, [3], axis=1)
     adjacency = np.zeros((len(edges), NODES, NODES))
@@ -37,20 +34,20 @@ def node_labels(world: World, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.asarray((scores + rng.normal(size=3)).argmax(axis=2))
 
 
-def graph_of(world: World, state: int) -> Graph:
+def graph_of(world, state):
     edges, features = np.split(world.states[state], [3])
     width = world.categories if isinstance(world.feature_noise, LabelNoise) else 1
     rows = np.eye(width)[features] if isinstance(world.feature_noise, LabelNoise) else features[:, None].astype(float)
     return Graph(NODES, pairs_of_slots(np.flatnonzero(edges), NODES), rows)
 
 
-def votes_of(graph: Graph, counts: NDArray[np.int64], noise: EdgeNoise, features: FeatureNoise) -> NodeVotes:
+def votes_of(graph, counts, noise, features):
     checksums = ("",) * -(-int(counts[0].sum()) // 1024)
     both = {"feature_noise": features, "feature_checksums": checksums}
     return NodeVotes(counts.astype(np.uint32), graph, noise, 0, checksums, **both)
 
 
-def certifies(certificate: Certificate, attack: tuple[int, ...]) -> bool:
+def certifies(certificate, attack):
     inside = all(count < size for count, size in zip(attack, certificate.grid.shape, strict=True))
     return inside and bool(certificate.grid[attack])
 
@@ -106,7 +103,7 @@ def test_coverage(simultaneous):
     assert failures > 0
 
 
-def sparse_smoothing_certifies(p_lower: float, p_upper: float, noise: EdgeNoise, adds: int, removes: int) -> bool:
+def sparse_smoothing_certifies(p_lower, p_upper, noise, adds, removes):
     """The multi-class certificate of Bojchevski, Klicpera and Günnemann (ICML 2020), from its paper: regions of constant
     likelihood ratio of Binomial(adds, .) + Binomial(removes, .), filled from either end."""
     one, zero = (adds, noise.p_add, 1 - noise.p_remove), (removes, noise.p_remove, 1 - noise.p_add)
@@ -114,7 +111,7 @@ def sparse_smoothing_certifies(p_lower: float, p_upper: float, noise: EdgeNoise,
     mass_y = np.convolve(*(stats.binom.pmf(np.arange(n + 1), n, y) for n, _, y in (one, zero)))
     ratio = np.divide(mass_x, mass_y, out=np.full_like(mass_x, np.inf), where=mass_y > 0)
 
-    def moved(share: float, order: NDArray[np.int64]) -> float:
+    def moved(share, order):
         total = 0.0
         for region in order.tolist():
             taken = min(share, mass_x[region])

@@ -1,6 +1,6 @@
 """Certificates by votes: brute force over all attacks, and coverage."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -31,15 +31,15 @@ NOISES = {
 ROUNDING = 1e-13
 
 
-def hard(labels: np.ndarray, num_classes: int) -> np.ndarray:
+def hard(labels, num_classes):
     return np.eye(num_classes)[labels]
 
 
-def edges(slots: int) -> np.ndarray:
+def edges(slots):
     return all_states(slots).sum(axis=1)
 
 
-def junta(slots: int, rng: np.random.Generator) -> np.ndarray:
+def junta(slots, rng):
     """Looks at a few slots only: the votes bound's nightmare."""
     chosen = rng.permutation(slots)[: min(slots, int(rng.integers(1, 4)))]
     return hard(all_states(slots)[:, chosen].sum(axis=1), len(chosen) + 1)
@@ -58,7 +58,7 @@ CLASSIFIERS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
 }
 
 
-def every_attack(slots: int) -> Iterator[tuple[int, int, np.ndarray]]:
+def every_attack(slots):
     """Each kind of attack, with the pairs of graphs it leads from and to."""
     adds, removes = attacks_between(slots)
     for a in range(slots + 1):
@@ -67,7 +67,7 @@ def every_attack(slots: int) -> Iterator[tuple[int, int, np.ndarray]]:
                 yield a, d, (adds == a) & (removes == d)
 
 
-def check_bounds(table: np.ndarray, slots: int, noise: EdgeNoise) -> int:
+def check_bounds(table, slots, noise):
     """Lower bounds on all classes' shares, and upper bounds, after all attacks; how many were compared."""
     shares = np.clip(laws(slots, noise) @ table, 0, 1)
     compared = 0
@@ -81,7 +81,7 @@ def check_bounds(table: np.ndarray, slots: int, noise: EdgeNoise) -> int:
     return compared
 
 
-def check_radii(table: np.ndarray, slots: int, noise: EdgeNoise) -> np.ndarray:
+def check_radii(table, slots, noise):
     """No attack within a certified radius or grid cell changes the answer; returns the radii."""
     shares = np.clip(laws(slots, noise) @ table, 0, 1)
     adds, removes = attacks_between(slots)
@@ -143,9 +143,7 @@ def test_no_attack_within_the_radius_succeeds_on_five_nodes(noise):
         check_radii(CLASSIFIERS[name](10, rng), 10, noise)
 
 
-def neyman_pearson(
-    clean: int, attacked: int, share: float, slots: int, noise: EdgeNoise, *, first: str = "x"
-) -> np.ndarray:
+def neyman_pearson(clean, attacked, share, slots, noise, *, first="x"):
     """Acceptance probabilities ``[2**N]``: graphs by likelihood ratio, until ``share`` of the clean law is used.
 
     Sorted with ``first="x"`` this is the classifier that loses most by the attack, with ``"y"`` the one that
@@ -165,7 +163,7 @@ def neyman_pearson(
     return accepted
 
 
-def tightness(slots: int, noise: EdgeNoise, kinds: list[tuple[int, int]], shares: list[float]) -> int:
+def tightness(slots, noise, kinds, shares):
     """The adversary's share after the attack is the bound, from both sides; how many were compared."""
     rng, compared = np.random.default_rng(slots), 0
     adds, removes = attacks_between(slots)
@@ -230,10 +228,10 @@ UNBOUNDED = 1000
 SYMMETRIC, UNEQUAL = EdgeNoise(keep=0.8), EdgeNoise(add=0.1, remove=0.4)
 
 
-def boundary(noise: EdgeNoise, flips: int, others: float) -> float:
+def boundary(noise, flips, others):
     """The largest share of A for which radius ``flips`` is false while B has all but A's share and ``others``."""
 
-    def withstood(share: float) -> bool:
+    def withstood(share):
         top, rest = Fraction(share), 1 - Fraction(share) - Fraction(others)
         return all(exact.certified(noise, *split, top, rest) for split in exact.splits(flips))
 
@@ -243,7 +241,7 @@ def boundary(noise: EdgeNoise, flips: int, others: float) -> float:
     return low
 
 
-def at_threshold(noise: EdgeNoise, flips: int, num_classes: int, *others: float) -> np.ndarray:
+def at_threshold(noise, flips, num_classes, *others: float):
     """Class probabilities at the boundary of a radius: A, B, the given others, and classes without any."""
     share = boundary(noise, flips, sum(others))
     rival = 1 - share - sum(others)
@@ -251,10 +249,10 @@ def at_threshold(noise: EdgeNoise, flips: int, num_classes: int, *others: float)
     return np.array([share, rival, *others, *[0.0] * (num_classes - 2 - len(others))])
 
 
-def equal_rivals(noise: EdgeNoise, flips: int, num_classes: int) -> np.ndarray:
+def equal_rivals(noise, flips, num_classes):
     """Class probabilities at the boundary of a radius where all rivals are alike: each may be the one that wins."""
 
-    def withstood(rival: float) -> bool:
+    def withstood(rival):
         top = 1 - (num_classes - 1) * Fraction(rival)
         return all(exact.certified(noise, *split, top, Fraction(rival)) for split in exact.splits(flips))
 
@@ -264,7 +262,7 @@ def equal_rivals(noise: EdgeNoise, flips: int, num_classes: int) -> np.ndarray:
     return np.array([float(1 - (num_classes - 1) * Fraction(high)), *[high] * (num_classes - 1)])
 
 
-def true_radius(probabilities: np.ndarray, noise: EdgeNoise, most: int = 8) -> int:
+def true_radius(probabilities, noise, most=8):
     """Of the smoothed prediction, for the worst base classifier with these probabilities; -1 for a tie."""
     second, top = map(Fraction, sorted(probabilities.tolist())[-2:])
     return -1 if top <= second else exact.radius(noise, top, second, max_radius=most)
@@ -297,9 +295,7 @@ CASES = {
 }
 
 
-def false_certificates(
-    noise: EdgeNoise, probabilities: np.ndarray, samples: int, *, method: str, alpha: float, runs: int = RUNS
-) -> int:
+def false_certificates(noise, probabilities, samples, *, method, alpha, runs=RUNS):
     """How many of so many simulated certifications are false; one stands for all with the same two largest counts."""
     rng = np.random.default_rng(20_20)
     best, truth = int(np.argmax(probabilities)), true_radius(probabilities, noise)
@@ -314,7 +310,7 @@ def false_certificates(
     return false
 
 
-def fits(false: int, alpha: float, runs: int = RUNS) -> bool:
+def fits(false, alpha, runs=RUNS):
     """Whether so many false certificates are plausible for a failure probability of at most alpha."""
     return float(stats.binom.sf(false - 1, runs, alpha)) > FALSE_ALARM
 
@@ -379,7 +375,7 @@ def test_most_of_alpha_is_used():
         assert false > least * ALPHA * RUNS
 
 
-def exact_failure(noise: EdgeNoise, samples: int, alpha: float, method: str, most: int = 3) -> float:
+def exact_failure(noise, samples, alpha, method, most=3):
     """The largest failure probability over shares of two classes at the thresholds of radii, relative to alpha."""
     from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
     radii = np.empty(samples + 1, dtype=int)  # of a class with so many votes, if it is named

@@ -21,7 +21,7 @@ assert fp.EdgeFlip(fp.EdgeNoise(keep=0.9), seed=0)(graphs[0].to_pyg()).num_nodes
 """
 
 
-def run(*command: object, folder: Path, code: int = 0) -> str:
+def run(*command: object, folder, code=0):
     """What a command prints, away from the repository."""
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run([*map(str, command)], cwd=folder, env=clean, capture_output=True, text=True, timeout=900)

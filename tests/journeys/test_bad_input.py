@@ -3,7 +3,6 @@
 import os
 import shlex
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -256,7 +255,7 @@ def runs(workplace):
     return workplace
 
 
-def contents(folder: Path) -> dict[str, int]:
+def contents(folder):
     files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {str(path): path.stat().st_mtime_ns for path in files}
 

@@ -113,7 +113,7 @@ def test_the_api_reference_has_every_public_name():
     assert [page.name for page in pages if f"(api/{page.name})" not in overview] == []
 
 
-def _imported(path: str) -> Any:
+def _imported(path):
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError:
@@ -141,7 +141,7 @@ FENCED = re.compile(r"^```.*?^```$|(?<![`\w])`[^`\n]+`", re.S | re.M)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(\S(?:[^$\n]*\S)?)\$", re.S)
 
 
-def formulas(text: str) -> list[str]:
+def formulas(text):
     return [shown or inline for shown, inline in FORMULA.findall(FENCED.sub("", text))]
 
 

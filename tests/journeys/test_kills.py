@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +30,7 @@ def server(tmp_path_factory):
     return running
 
 
-def kept(run: Path) -> set[int]:
+def kept(run):
     """Graphs that are finished."""
     if not (run / "evidence.sqlite").exists():
         return set()
@@ -41,7 +40,7 @@ def kept(run: Path) -> set[int]:
         return set()
 
 
-def killed_and_continued(server: Server, defence: str, workers: int, kills: int, generator: random.Random) -> int:
+def killed_and_continued(server, defence, workers, kills, generator):
     """Kill it several times at random moments, then let it end; how many kills hit a running process."""
     options, pause = DEFENCES[defence]
     command, name = [*CERTIFY, *options, "--workers", workers], f"{defence} {workers} {next(NUMBERS)}"

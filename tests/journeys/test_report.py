@@ -4,13 +4,12 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from flipproof.certificates.certificate import ClassCell, WeakSpots
-from flipproof.report.content import CertifiedRun, Reading, percent
+from flipproof.report.content import Reading, percent
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
 from flipproof.report.templates import asset
@@ -50,11 +49,11 @@ def several(browser, folder):
         yield shown.page
 
 
-def read(folder: Path, *names: str) -> list[CertifiedRun]:
+def read(folder, *names: str):
     return [read_run(folder / name, name) for name in names]
 
 
-def column(page: Any, number: int) -> list[str]:
+def column(page, number):
     return page.locator(f"{ROWS} td:nth-child({number})").all_inner_texts()
 
 
@@ -251,7 +250,7 @@ def test_marks_of_every_panel_are_reached_and_opened_by_keyboard(browser, folder
 
 
 def test_the_sort_has_heads_and_a_control_of_its_own(browser, folder):
-    def nodes() -> list[int]:
+    def nodes():
         texts: list[str] = page.locator(f"{ROWS} td:nth-child(3)").all_text_contents()
         return list(map(int, texts))
 

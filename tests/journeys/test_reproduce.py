@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ from support.tiny_paper import TINY
 REPRODUCE = ["reproduce", "--quick", "--out"]
 
 
-def output_of(out: Path) -> str:
+def output_of(out):
     """What it says in this process, without workers."""
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -35,7 +34,7 @@ def output_of(out: Path) -> str:
     return said.getvalue()
 
 
-def contents(folder: Path) -> dict[str, object]:
+def contents(folder):
     """Hashes of files, and of the rows of every store."""
     hashes: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):

@@ -18,7 +18,7 @@ def test_ctrl_c_ends_with_the_command_to_continue(shell):
     shell.done(*SLOW, "--out", "whole")
     begun, journal = Path("stopped/run.json"), Path("stopped/evidence.sqlite-wal")
 
-    def committed() -> bool:  # a first piece of work
+    def committed():  # a first piece of work
         return begun.exists() and journal.exists() and journal.stat().st_size > 20_000
 
     ended = Server(Path())(*SLOW, "--out", "stopped", killed_after=committed, by=signal.SIGINT, PAUSE=3e-4)

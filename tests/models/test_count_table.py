@@ -11,7 +11,7 @@ from flipproof.models import count_table
 from flipproof.models.count_table import CountTable
 
 
-def certified(labels: np.ndarray, adds: int, removes: int) -> np.ndarray:
+def certified(labels, adds, removes):
     """Which numbers of edges keep their class under so many additions and removals."""
     last = len(labels) - 1
     reached = [labels[max(0, m - removes) : min(last, m + adds) + 1] for m in range(last + 1)]

@@ -1,6 +1,5 @@
 """Models and node features as a user names them: known by their weights and code."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,25 +30,25 @@ def test_a_users_model_is_known_by_its_weights_and_code(tmp_path, monkeypatch):
 class _Always:
     """A black box with a setting, which notes down that it was called."""
 
-    def __init__(self, answer: int) -> None:
+    def __init__(self, answer):
         self.answer, self.calls = answer, list[int]()
 
-    def __call__(self, graphs: list[fp.Graph]) -> list[int]:
+    def __call__(self, graphs):
         self.calls.append(len(graphs))
         return [self.answer] * len(graphs)
 
 
 class _Scaled(torch.nn.Module):
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor):
         super().__init__()
         self.factor = factor
 
 
-def _captured(answer: Any) -> Callable[[list[fp.Graph]], Any]:
+def _captured(answer):
     return lambda graphs: [int(np.max(answer))] * len(graphs)
 
 
-def _in_a_notebook(code: str) -> Any:
+def _in_a_notebook(code):
     names: dict[str, Any] = {"__name__": "notebook"}
     exec(code, names)
     return names["model"]

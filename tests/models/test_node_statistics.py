@@ -13,7 +13,7 @@ from flipproof.models import node_statistics as module
 from flipproof.models.node_statistics import node_statistics
 
 
-def graphs_by_kinds(count: int = 60, *, classes: int = 2, seed: int = 0) -> list[fp.Graph]:
+def graphs_by_kinds(count=60, *, classes=2, seed=0):
     """The class is the commonest kind of node; edges are random."""
     generator = np.random.default_rng(seed)
     graphs = []
@@ -25,7 +25,7 @@ def graphs_by_kinds(count: int = 60, *, classes: int = 2, seed: int = 0) -> list
     return graphs
 
 
-def fitted(graphs: list[fp.Graph], classes: int = 2, **options: object) -> models.NodeStatistics:
+def fitted(graphs, classes=2, **options: object):
     model = models.NodeStatistics(classes)
     model.fit(graphs, **options)
     return model

@@ -85,7 +85,7 @@ def test_complete_graph_has_nowhere_to_add():
         assert (len(flips.slot) > 0) == (remove > 0)
 
 
-def first_distinct(words: np.ndarray, count: int, empty: int) -> list[int]:
+def first_distinct(words, count, empty):
     """What :func:`added_cells` does, slowly: ranks among the empty cells, or those found if there are too few draws."""
     ranks = dict[int, None]()
     for word in words.tolist():

@@ -90,7 +90,7 @@ def test_noise_is_read_only_and_prints():
 _64 = 2**64 - 1
 
 
-def by_hand(u: int, v: int, count: int, key: int) -> int:
+def by_hand(u, v, count, key):
     """The documented formula in Python's own integers."""
     x = (key + (2**32 * min(u, v) + max(u, v) + 1) * 0x9E3779B97F4A7C15) & _64
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64

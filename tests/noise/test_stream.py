@@ -128,7 +128,7 @@ def test_flips_follow_the_law(graph, noise, sparse, draws):
         assert pvalue > FALSE_ALARM, name
 
 
-def with_columns(flips: np.ndarray, column: np.ndarray | bool) -> np.ndarray:
+def with_columns(flips, column):
     return np.column_stack([flips[:, :4], np.broadcast_to(column, len(flips)), flips[:, 5:]])
 
 
@@ -209,7 +209,7 @@ GOLDEN_DRAWS = {0: [3763014433, 2983414617, 4218436830], 7: [1342622875, 3172906
 
 
 @st.composite
-def noises(draw: st.DrawFn) -> EdgeNoise:
+def noises(draw):
     """Any noise, the limits among them."""
     limits = st.sampled_from([0, 1, 2**31, LARGEST - 1, LARGEST])
     add = draw(limits | st.integers(0, LARGEST))
@@ -248,7 +248,7 @@ def test_the_golden_draws():
     assert halves(words)[:5].tolist() == by_numpy.tolist(), "the same order of halves as numpy's"
 
 
-def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:
+def slow_graphs(graph, flips):
     """The noisy graphs, one flip after the other."""
     pairs = list(itertools.combinations(range(graph.num_nodes), 2))
     frozen = {tuple(pair) for pair in graph.frozen.tolist()}

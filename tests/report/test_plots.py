@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 NOISE = fp.EdgeNoise(keep=0.8)
 
 
-def certificates(votes: list[int]) -> list[fp.Certificate]:
+def certificates(votes):
     return [fp.certify_counts([count, 1000 - count], NOISE) for count in votes]
 
 
@@ -32,7 +32,7 @@ def test_one_graph_of_large_radius_does_not_stretch_the_axis():
     assert len(axes.lines[0].get_xdata()) <= 6
 
 
-def has_edge(graphs: list[fp.Graph]) -> list[int]:
+def has_edge(graphs):
     """Whether nodes 0 and 1 are joined."""
     return [int([0, 1] in graph.edges.tolist()) for graph in graphs]
 

@@ -6,9 +6,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,12 +28,12 @@ from support.certified_runs import KEEP, attack, certify, make_small_runs
 from support.runs import replace_evidence
 
 
-def evidence_of(folder: Path) -> dict[int, fp.Votes]:
+def evidence_of(folder):
     with open_run(folder, CertifySettings) as run:
         return dict(read_evidence(run))
 
 
-def rewrite(path: Path, graph: int, change: Callable[[bytes], bytes]) -> None:
+def rewrite(path, graph, change):
     """Change what a run holds of a graph, and make the hash agree."""
     with Store(path / STORE_FILE, write=True) as store:
         store.finish(graph, change(store.load(graph)))
@@ -149,7 +147,7 @@ def test_evidence_is_read_graph_by_graph(folder, monkeypatch):
 
     alive: list[weakref.ref[object]] = []
 
-    def watched(run: object) -> object:
+    def watched(run):
         for index, evidence in read_evidence(run):
             alive.append(weakref.ref(evidence))
             yield index, evidence
@@ -191,7 +189,7 @@ def test_of_two_runs_of_attacks_the_stronger_counts(folder, tmp_path):
     assert both.under_attack == other_way.under_attack == one.under_attack
 
 
-def fail(content: bytes) -> bytes:
+def fail(content):
     stored = json.loads(content)
     for values in stored.values():
         values["success"] = False
@@ -238,7 +236,7 @@ def runs(folder):
     return read_tables([folder / name for name in ("even", "uneven", "blind")])
 
 
-def rows_of(text: str) -> list[dict[str, str]]:
+def rows_of(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 

@@ -16,7 +16,7 @@ from flipproof.attacks import AttackResult
 from flipproof.certificates.metrics import Curve
 from flipproof.defences import defence_names
 from flipproof.report import report_page as page_module
-from flipproof.report.content import CertifiedRun, curve_range, percent, reach_worth_drawing
+from flipproof.report.content import curve_range, percent, reach_worth_drawing
 from flipproof.report.drawing import Panel, curves_figure, write_figures
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
@@ -31,7 +31,7 @@ def even(folder):
     return read_run(folder / "even", "even")
 
 
-def lead(run: CertifiedRun) -> str:
+def lead(run):
     """The headline, without its tags."""
     match = re.search(r'<p class="lead">(.*?)</p>', report_page([run]))
     return re.sub(r"<[^>]+>", "", match[1])
@@ -54,7 +54,7 @@ def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even):
 
 
 def test_large_graphs_are_not_drawn(even, monkeypatch):
-    def drawn(key: str) -> list[int]:
+    def drawn(key):
         return [one[key] for one in page_module.script_data([even])["graphs"] if one["edges"] is not None]
 
     assert len(drawn("nodes")) == 12
@@ -104,7 +104,7 @@ CURVES = (Curve("0.7", (40, 30, 10, 0), 50), Curve("0.9", (45, 20, 0, 0), 50))
 PANEL = Panel("title", CURVES, floor=0.24)
 
 
-def digests(paths: list[Path]) -> list[str]:
+def digests(paths):
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
@@ -197,7 +197,7 @@ def test_one_rounding():
     assert {share: percent(*share) for share in ROUNDED} == ROUNDED
 
 
-def attacked(run: CertifiedRun, size: int, *, success: bool = True, role: str = "defended") -> CertifiedRun:
+def attacked(run, size, *, success=True, role="defended"):
     """The run with an attack of so many flips on its second graph."""
     row, graph = run.rows[1], run.graphs[run.rows[1]["graph"]]
     pairs = [(0, node) for node in range(1, 9)][:size]

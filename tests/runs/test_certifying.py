@@ -4,8 +4,7 @@ import csv
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ GRAPHS = {3: fp.Graph(4, [(0, 1), (1, 2)], label=0), 7: fp.Graph(5, [(0, 1)], la
 SAMPLES = 2 * BLOCK + 100
 
 
-def parity(graphs: list[fp.Graph]) -> list[int]:
+def parity(graphs):
     return [graph.num_edges % 2 for graph in graphs]
 
 
@@ -40,10 +39,10 @@ ASKED = {"smoothing": {"samples": SAMPLES, "seed": 3, "method": "votes"}, "votin
 class Watched(ThisProcess):
     """Notes every graph that is asked about; interrupted after so many."""
 
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self, most=None):
         self.most, self.done = most, list[int]()
 
-    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def run(self, work, tasks):
         for task, result in super().run(work, tasks):
             if isinstance(task[1], fp.Graph):
                 if len(self.done) == self.most:
@@ -52,7 +51,7 @@ class Watched(ThisProcess):
             yield task, result
 
 
-def certified(folder: Path, defended: DefendedClassifier, engine: Any = None, **changes: Any) -> bytes:
+def certified(folder, defended, engine=None, **changes: Any):
     """A whole run; the bytes of its table."""
     settings = settings_of(defended, GRAPHS, **{**ASKED[defended.defence_name], **changes})
     with written_run(folder, settings) as run:
@@ -75,11 +74,11 @@ def test_interrupted_anywhere_it_goes_on_with_the_next_graph_and_ends_with_the_s
 
 
 def test_a_run_over_noisy_features_goes_on_and_knows_the_features_of_its_graphs(tmp_path):
-    def with_labels(*labels: int) -> dict[int, fp.Graph]:
+    def with_labels(*labels: int):
         eye = np.eye(3, dtype=np.float64)
         return {key: one.replaced(node_features=eye[list(labels[: one.num_nodes])]) for key, one in GRAPHS.items()}
 
-    def run(folder: Path, graphs: dict[int, fp.Graph], engine: Any) -> bytes:
+    def run(folder, graphs, engine):
         smooth = fp.SmoothedClassifier(parity, SMOOTH.noise, num_classes=2, feature_noise=fp.LabelNoise(keep=0.8))
         with written_run(folder, settings_of(smooth, graphs, **ASKED["smoothing"])) as held:
             certify_into(held, smooth, graphs, engine=lambda count: engine)
@@ -102,7 +101,7 @@ def test_a_run_over_noisy_features_goes_on_and_knows_the_features_of_its_graphs(
 def test_a_graph_that_is_alone_is_split_among_the_workers(tmp_path, defended):
     pids = tmp_path / "pids"
 
-    def noted(graphs: list[fp.Graph]) -> list[int]:
+    def noted(graphs):
         with pids.open("a") as file:
             file.write(f"{os.getpid()}\n")
         return parity(graphs)
@@ -118,7 +117,7 @@ def test_a_graph_that_is_alone_is_split_among_the_workers(tmp_path, defended):
     assert len(set(pids.read_text().split())) == 3
 
 
-def votes(noise: fp.EdgeNoise = SMOOTH.noise, classes: int = 2, graph: int = 3, **changes: int) -> fp.Votes:
+def votes(noise=SMOOTH.noise, classes=2, graph=3, **changes: int):
     smooth = fp.SmoothedClassifier(parity, noise, num_classes=classes)
     return smooth.sample(GRAPHS[graph], **{"samples": SAMPLES, "seed": 3, **changes})
 
@@ -154,15 +153,15 @@ SETTINGS = AttackSettings(
 )
 
 
-def smoothed() -> fp.SmoothedClassifier:
+def smoothed():
     return fp.SmoothedClassifier(trained("gin", 0.9)[0], fp.EdgeNoise(keep=0.9), features="degree")
 
 
-def graphs(count: int = 4) -> dict[int, fp.Graph]:
+def graphs(count=4):
     return {10 + index: trained("gin", 0.9)[1][index] for index in range(count)}
 
 
-def run_attack(folder: Path, count: int = 4, search: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+def run_attack(folder, count=4, search=None, **changes: Any):
     attacked = {
         "undefended": Undefended(trained("gcn", None)[0], features="degree"),
         "base": Undefended(trained("gin", 0.9)[0], features="degree"),

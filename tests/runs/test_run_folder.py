@@ -4,7 +4,6 @@ import io
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,7 +156,7 @@ def test_one_process_at_a_time_and_a_killed_one_lets_go(path):
 GRAPHS = {index: fp.Graph(4, [(0, 1)]) for index in range(100)}
 
 
-def black_box(graphs: list[fp.Graph]) -> list[int]:
+def black_box(graphs):
     return [0] * len(graphs)
 
 
@@ -165,7 +164,7 @@ SMOOTH = fp.SmoothedClassifier(black_box, fp.EdgeNoise(keep=0.8), num_classes=2)
 SAMPLED = settings_of(SMOOTH, GRAPHS, samples=10, seed=3)
 
 
-def altered(folder: Path, **changes: Any) -> None:
+def altered(folder, **changes: Any):
     path = folder / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
@@ -226,7 +225,7 @@ def test_settings_that_are_missing_or_unknown_are_named(tmp_path):
 
 @pytest.fixture(scope="module")
 def certified():
-    def many_edges(shown: list[fp.Graph]) -> list[int]:
+    def many_edges(shown):
         return [int(graph.num_edges > 35) for graph in shown]
 
     graphs, smooth = topologies(11), fp.SmoothedClassifier(many_edges, fp.EdgeNoise(keep=0.8), num_classes=8)

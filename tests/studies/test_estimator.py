@@ -27,7 +27,7 @@ def few_defences(monkeypatch):
     monkeypatch.setattr(tuning, "_BEHIND", 0.0)
 
 
-def rings_and_stars(count: int = 24) -> tuple[list[Any], list[str]]:
+def rings_and_stars(count=24):
     made = [networkx.cycle_graph(6 + k % 5) if k % 2 else networkx.star_graph(5 + k % 5) for k in range(count)]
     return made, ["ring" if k % 2 else "star" for k in range(count)]
 

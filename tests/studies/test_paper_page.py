@@ -18,7 +18,7 @@ SMALL, ANY = "Most test graphs have a small certified radius", "The method scale
 LOW, HIGH = [-1, -1, -1, 0, 1, 1, 2, 14], [-1, 0, 0, 0, 1, 1, 2, 2]  # of 8 graphs, which are repeated
 
 
-def table(radii: list[int], *, top: int = 2, unsure: int = 0) -> Table:
+def table(radii, *, top=2, unsure=0):
     """Radii of two networks; fewer samples or a smaller alpha lower the large ones by ``top``, and lose ``unsure`` graphs."""
     full = np.array([radii * 20] * 2)
     less = np.where(full > 5, full - top, full)
@@ -32,7 +32,7 @@ def table(radii: list[int], *, top: int = 2, unsure: int = 0) -> Table:
     return Table({reading: full for network in ("gcn", "gin") for reading in SETTINGS.readings(network)} | paper)
 
 
-def judged(low_keep: Table, high_keep: Table) -> dict[str, bool]:
+def judged(low_keep, high_keep):
     tables = {(network, keep): part for network in ("gcn", "gin") for keep, part in ((0.7, low_keep), (0.9, high_keep))}
     return {claim.claim: claim.holds for claim in judge(SETTINGS, tables)}
 

@@ -2,9 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from flipproof.studies.search_space import space
 from flipproof.studies.threat import Threat
 from flipproof.studies.trial import Trial
 from support.certified_runs import run_command
-from support.command_line import Outcome, write_graphs
+from support.command_line import write_graphs
 
 KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}
 QUICK = shlex.split("--epochs 24 --time 5m --workers 1 --test 0.25 --validation 0.25")
@@ -52,13 +50,13 @@ def whole(graphs, few_defences):
     return out
 
 
-def trials(out: Path) -> dict[str, bytes]:
+def trials(out):
     with open_run(out, StudySettings) as run:
         return {name: run.store.load(name) for name in run.store.finished()}
 
 
 def test_what_it_hands_over_is_what_the_commands_make(graphs, whole, tmp_path, command):
-    def typed(*words: object) -> Outcome:
+    def typed(*words: object):
         done = command(*words)
         assert done.code == 0, done.err
         return done
@@ -100,7 +98,7 @@ def test_stopped_anywhere_it_ends_the_same(graphs, whole, tmp_path, monkeypatch,
     words = ("protect", "--data", graphs, "--radius", 1, *QUICK, "--quiet")
     out, work, left = tmp_path / "stopped", tuning.try_out, iter(range(4))
 
-    def stopped(experiment: Experiment, trial: Trial) -> dict[str, Any]:
+    def stopped(experiment, trial):
         if next(left, None) is None:
             raise KeyboardInterrupt
         return work(experiment, trial)
@@ -199,7 +197,7 @@ def test_what_counts_as_right_withstands_flips_together_with_changes(text, label
     assert result.score == np.mean(counted) > 0
 
 
-def attacks_of(graph: Graph) -> Iterator[Graph]:
+def attacks_of(graph):
     """Every flip together with every changed label."""
     for flipped in map(graph.flipped, ([pair] for pair in combinations(range(graph.num_nodes), 2))):
         for node in range(graph.num_nodes):

@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
@@ -19,9 +18,9 @@ from flipproof.cli import choosing_commands
 from flipproof.report.content import ATTACKERS, RADII
 from flipproof.runs.run_folder import StudySettings, open_run
 from flipproof.studies import benchmark, provenance
-from flipproof.studies.benchmark import Job, finished_jobs, job_result, jobs_of
+from flipproof.studies.benchmark import Job, finished_jobs, job_result
 from flipproof.studies.benchmark_config import Protocol, Row, read_protocols
-from flipproof.studies.standings import Measured, Standing, standings
+from flipproof.studies.standings import Measured, standings
 
 CONFIG = """
 folds = [0, 1]
@@ -59,7 +58,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    def draw(stem: Path, data: Standing) -> None:
+    def draw(stem, data):
         stem.parent.mkdir(parents=True, exist_ok=True)
         stem.with_suffix(".svg").write_text("<svg/>")
 
@@ -74,7 +73,7 @@ def finished(config, tmp_path_factory):
     return out
 
 
-def finished_items(out: Path) -> list[str]:
+def finished_items(out):
     with open_run(out, StudySettings) as run:
         return sorted(run.store.finished())
 
@@ -132,7 +131,7 @@ def test_a_job_is_what_the_library_says(config, finished):
     assert stored["result"]["graphs"] == parts.test_indices.tolist()
 
 
-def same_but_for_seconds(out: Path, other: Path) -> bool:
+def same_but_for_seconds(out, other):
     one, two = (re.sub(r".*seconds per graph.*", "", (folder / CSV).read_text()) for folder in (out, other))
     return one == two
 
@@ -140,11 +139,11 @@ def same_but_for_seconds(out: Path, other: Path) -> bool:
 class Counted:
     """Notes every job that is done, and may stop like Ctrl-C."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.done: list[Job] = []
         self.stop_after: int | None = None
 
-        def counted(protocols: dict[str, Protocol], job: Job) -> dict[str, Any]:
+        def counted(protocols, job):
             if len(self.done) == self.stop_after:
                 raise KeyboardInterrupt
             self.done.append(job)
@@ -221,21 +220,7 @@ def test_the_method_that_the_documentation_adds_is_a_row(tmp_path):
     assert "| keyed voting |" in (tmp_path / "out" / "results.md").read_text()
 
 
-def test_other_settings_and_other_data_are_other_jobs(config):
-    def digests(text: str) -> set[str]:
-        path = config.with_name("other.toml")
-        path.write_text(text)
-        return {job.digest for job in jobs_of(read_protocols(path))}
-
-    first = digests(CONFIG)
-    assert len(first) == 7
-    assert digests(CONFIG + "data_seed = 1\n") & first == set()
-    assert len(digests(CONFIG.replace("epochs = 2", "epochs = 3")) & first) == 1  # the limit
-    assert len(digests(CONFIG.replace("{ keep = 0.8 }", "{ keep = 0.9 }")) & first) == 5
-    assert first < digests(CONFIG.replace("folds = [0, 1]", "folds = [0, 1, 2]"))
-
-
-def standing(**right: tuple[int, ...]) -> Standing:
+def standing(**right: tuple[int, ...]):
     """Of each method the numbers of graphs that are right with radius 3, among the twelve of each fold."""
     facts = {"label": [0] * 12, "method": "", "score": 0.0, "seconds": {"ask": 1.0, "read": 1.0}}
     finished, rows = {}, []

@@ -38,10 +38,6 @@ class Outcome:
     err: str
 
 
-Command = Callable[..., Outcome]
-"""``flipproof`` with these arguments, in this process: the fixture ``command``."""
-
-
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> Outcome:
     """Run ``flipproof`` with these arguments."""
     monkeypatch.setattr(sys, "argv", ["flipproof", *map(str, arguments)])

@@ -15,20 +15,20 @@ NOISE = fp.EdgeNoise(add=0.2, remove=0.3)
 PAIRS = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]
 
 
-def ring(**fields: Any) -> Data:
+def ring(**fields: Any):
     return fp.Graph(5, PAIRS, np.eye(5, 3, dtype=np.float32), 1).to_pyg().update(fields)
 
 
 class Copies(Dataset):
     """Four equal graphs, as a PyG data set."""
 
-    def __init__(self, transform: Any) -> None:
+    def __init__(self, transform):
         super().__init__(None, transform)
 
-    def len(self) -> int:
+    def len(self):
         return 4
 
-    def get(self, idx: int) -> Data:
+    def get(self, idx):
         return fp.Graph(12, PAIRS).to_pyg()
 
 
@@ -42,7 +42,7 @@ class Copies(Dataset):
     ],
 )
 def test_epochs_are_fresh_and_a_run_is_repeatable(seed, options):
-    def run(disturbed: int) -> list[bytes]:
+    def run(disturbed):
         torch.manual_seed(3)
         torch.rand(disturbed)
         transform = fp.EdgeFlip(NOISE, seed=seed)

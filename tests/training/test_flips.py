@@ -6,16 +6,16 @@ import torch
 
 import flipproof as fp
 from flipproof import models
-from flipproof.training.batches import LabelledGraphs, Padded, SubGraphs, View
+from flipproof.training.batches import LabelledGraphs, SubGraphs, View
 from flipproof.training.classification import variants
 from support.learnable import PygMean, Recorder, dense_or_not, weights_of
 
 
-def draws(what: str, shape: tuple[int, ...]) -> np.ndarray:
+def draws(what, shape):
     return np.random.default_rng(len(what)).integers(0, 2**32, shape, dtype=np.uint32)
 
 
-def padded() -> Padded:
+def padded():
     first = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)], label=0, frozen=[(0, 1), (0, 5)])
     return LabelledGraphs([first, fp.Graph(4, [(0, 1)], label=1)], "graphs").padded(torch.arange(2))
 

@@ -19,7 +19,7 @@ TASK = NodeTask(Graph(60, PAIRS, WORDS), CLASSES)
 SPLIT = split_nodes(TASK, train=5, validation=5, seed=1)
 
 
-def trained(**arguments: Any) -> tuple[NodeGCN, Any]:
+def trained(**arguments: Any):
     model = NodeGCN(12, 3, hidden=16, seed=0)
     return model, train_nodes(model, TASK, split=SPLIT, epochs=40, **arguments)
 

@@ -11,7 +11,7 @@ NOISE = fp.EdgeNoise(keep=0.9)
 BITS = fp.BitNoise(add=0.2, remove=0.4)
 
 
-def labelled(count: int = 40, categories: int = 3) -> list[fp.Graph]:
+def labelled(count=40, categories=3):
     rng = np.random.default_rng(0)
     sizes = rng.integers(3, 8, size=count).tolist()
     return [
@@ -20,7 +20,7 @@ def labelled(count: int = 40, categories: int = 3) -> list[fp.Graph]:
     ]
 
 
-def shown(graphs: list[fp.Graph], feature_noise: object, **options: object) -> tuple[np.ndarray, np.ndarray]:
+def shown(graphs, feature_noise, **options: object):
     """All rows of nodes that exist in one epoch, clean and as the model saw them."""
     model = Recorder()
     fp.train(model, graphs, feature_noise=feature_noise, epochs=1, batch_size=len(graphs), **options)

@@ -1,7 +1,5 @@
 """Networks that are trained together: each as if it were alone, and quickly."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -15,7 +13,7 @@ GRAPHS = topologies(24, seed=5)
 NOISE = EdgeNoise(keep=0.9)
 
 
-def fresh(kind: type[Any], seed: int) -> Any:
+def fresh(kind, seed):
     shape = {"in_features": 1, "num_classes": 8, "hidden": 8, "layers": 2}
     return kind(**shape, seed=seed) if kind is GCN else kind(**shape, noise=NOISE, sizes=16, seed=seed)
 

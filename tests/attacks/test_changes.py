@@ -57,9 +57,8 @@ def test_attacks_keep_to_their_limits(name, kind, budget, changes, seed):
     else:
         assert {tuple(cell) for cell in np.argwhere(before != after).tolist()} == set(result.changes)
     assert len(result.changes) <= changes
-    assert (
-        len({*map(tuple, graph.edges.tolist())} ^ {*map(tuple, result.graph.edges.tolist())}) == result.size <= budget
-    )
+    assert len({*map(tuple, graph.edges.tolist())} ^ {*map(tuple, result.graph.edges.tolist())}) == result.size
+    assert result.size <= budget
     again = fp.attacks.AttackResult.from_dict(graph, json.loads(json.dumps(result.to_dict())))
     assert again.to_dict() == result.to_dict()
     assert np.array_equal(again.graph.node_features, after)
@@ -148,16 +147,6 @@ def test_no_attack_succeeds_within_what_a_local_network_withstands(seed):
     assert target.evaluate(entry).margins == pytest.approx(
         target_of(local, changed, Effort(), label=target.label).evaluate(entry[:, :0]).margins
     )
-
-
-def test_wrong_input_is_one_sentence():
-    real = fp.Graph(3, [(0, 1)], np.array([[0.5], [1], [2]]))
-    with pytest.raises(fp.InputError, match="labels or bits"):
-        fp.attacks.greedy(counting, real, budget=1, changes=1, num_classes=2)
-    with pytest.raises(fp.InputError, match="got none"):
-        fp.attacks.greedy(lambda graphs: [0] * len(graphs), fp.Graph(3, []), budget=1, changes=1, num_classes=2)
-    with pytest.raises(fp.InputError, match="changes must be an integer of at least 0"):
-        fp.attacks.greedy(counting, LABELS, budget=1, changes=-1, num_classes=2)
 
 
 @pytest.mark.parametrize("kind", GRAPHS)

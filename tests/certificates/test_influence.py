@@ -95,9 +95,8 @@ def test_the_statistic_of_a_set_is_that_of_a_plain_loop(noise, order):
         ]
         places = np.hstack([np.atleast_1d(part) for part in chosen])
         seen = flips[:, attack.slots[places]]
-        by_group = np.stack(
-            [seen[:, attack.members[places] == group].sum(axis=1) for group in range(len(attack.groups))]
-        )
+        of_place = attack.members[places]
+        by_group = np.stack([seen[:, of_place == group].sum(axis=1) for group in range(len(attack.groups))])
         shape = tuple(group.count + 1 for group in attack.groups)
         cell = np.ravel_multi_index(tuple(by_group), shape)
         plain = np.where(votes.labels == 0, (top @ cells.features)[cell], -(rival @ cells.features)[cell]).sum()

@@ -154,16 +154,6 @@ def test_answers_have_the_shape_of_the_shares():
         assert radii.dtype == np.int64
 
 
-def test_max_radius_is_where_it_stops():
-    noise = EdgeNoise(keep=0.6)
-    whole = radius(1 - 1e-9, noise)
-    assert whole > 50
-    for most in (0, 1, 20):
-        assert radius(1 - 1e-9, noise, max_radius=most) == most
-        assert radius(1 - 1e-9, noise, 1e-12, max_radius=most) == most
-    assert radius([0.3, 0.6], noise, max_radius=0).tolist() == [-1, 0]
-
-
 @pytest.mark.parametrize("offered", [(0, 9), (9, 0), (1, 9), (9, 2), (2, 1), (0, 0)])
 @pytest.mark.parametrize("name", ["keep .6", "add .1, remove .4", "add .4, remove .1", "add 0, remove .4"])
 def test_cells_that_a_graph_cannot_offer_count_as_certified(name, offered):

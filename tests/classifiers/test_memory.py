@@ -40,15 +40,6 @@ def test_less_memory_means_smaller_batches_and_then_a_refusal():
             none.batch_size(graph, NOISE)
 
 
-def test_large_graphs_are_sent_to_messages_where_noisy_copies_have_few_edges():
-    graph, model = random_graph(4000, 500_000), fp.models.GIN(1, 2, seed=0).eval()
-    for noise, path in ((fp.EdgeNoise(add=0.02, remove=0.3), "message passing"), (NOISE, "dense")):
-        classifier = fp.SmoothedClassifier(model, noise, features="degree", memory=2**29).classifier
-        assert classifier.suited(graph, noise).path == path
-    with pytest.raises(fp.InputError, match=r"a graph of 4,000 nodes .*\(dense\); memory allows 0.5 GiB"):
-        classifier.batch_size(graph, NOISE)
-
-
 @pytest.mark.parametrize("nodes", [12, 120])
 def test_pieces_put_together_are_the_batch(nodes, monkeypatch):
     stream = SampleStream(random_graph(nodes, 2 * nodes), fp.EdgeNoise(add=0.001, remove=0.4), seed=0)

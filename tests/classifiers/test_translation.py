@@ -93,9 +93,7 @@ class Sums(nn.Module):
 
     def __init__(self, aggregation="add"):
         super().__init__()
-        self.convs = nn.ModuleList(
-            [gnn.GraphConv(1, WIDTH, aggr=aggregation), gnn.GraphConv(WIDTH, WIDTH, aggr="mean")]
-        )
+        self.convs = nn.ModuleList([gnn.GraphConv(1, WIDTH, aggregation), gnn.GraphConv(WIDTH, WIDTH, "mean")])
         self.norm, self.head = gnn.GraphNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
         self.scale = nn.Parameter(torch.tensor(0.5))
 

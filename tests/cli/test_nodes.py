@@ -17,9 +17,7 @@ CLASSES = np.repeat([0, 1], 50)
 def data(tmp_path):
     """A citation network of two classes with 50 nodes each, whose words and links tell them apart."""
     rng = np.random.default_rng(0)
-    edges = [
-        (u, v) for u in range(100) for v in range(u) if rng.random() < (0.1 if CLASSES[u] == CLASSES[v] else 0.005)
-    ]
+    edges = [(u, v) for u in range(100) for v in range(u) if rng.random() < (0.1 if (u < 50) == (v < 50) else 0.005)]
     words = rng.random((100, 10)) < np.where(np.arange(10) // 5 == CLASSES[:, None], 0.6, 0.1)
     content = {"num_nodes": 100, "edges": np.array(edges), "labels": CLASSES, "class_names": np.array(["a", "b"])}
     starts = np.concatenate([[0], np.cumsum(words.sum(axis=1))])

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from flipproof import models
-from support.shared_data import data_root
 
 
 def train(command, *arguments: object):
@@ -33,17 +32,6 @@ def test_everything_certify_needs_is_stored(shell):
     settings = json.loads(Path("run/run.json").read_text())["settings"]
     assert (settings["split_seed"], settings["data"], settings["features"]) == (5, "graphs", "degree")
     assert settings["model_sha256"] == saved.weights_hash
-
-
-def test_a_real_data_set_by_name(tmp_path, command):
-    noise, model = ["--add", 0.01, "--remove", 0.3], tmp_path / "m"
-    train(command, "--data", "MUTAG", "--root", data_root(), *noise, "--out", model)
-    certify = ["certify", "--model", model, "--samples", 50, "--graphs", 3, "--json", "--out", tmp_path / "run"]
-    done = command(*certify)
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["data"] == "MUTAG"
-    other = command(*certify[:-1], tmp_path / "other", "--data", "PTC_MR", "--root", data_root())
-    assert (other.code, "features" in other.err or "the model failed" in other.err) == (2, True)
 
 
 def stopped_after(epochs, monkeypatch):

@@ -84,11 +84,8 @@ def test_node_order_is_shuffled_unless_told_otherwise():
     [
         ({"count": 0}, "count must be an integer from 1 to 10000000; got 0"),
         ({"count": 10**14}, "count must be an integer from 1 to 10000000"),
-        ({"count": 2.5}, "count must be an integer"),
-        ({"count": True}, "count must be an integer"),
         ({"min_nodes": 8}, "min_nodes must be an integer of at least 10; got 8"),
         ({"min_nodes": 15, "max_nodes": 14}, "max_nodes must be an integer of at least 15; got 14"),
-        ({"seed": -1}, "seed must be an integer"),
     ],
 )
 def test_bad_arguments_end_in_one_sentence(arguments, words):

@@ -12,7 +12,7 @@ from flipproof.certificates.local_scores import LocalScores, leads_over_rivals
 from flipproof.defences.changed_nodes import changed_graphs, number_of_changes
 from flipproof.defences.defence import described
 from flipproof.defences.local import LocalRequest
-from flipproof.defences.local_votes import NodeSet
+from flipproof.defences.local_votes import NodeSet, answer_to
 from flipproof.defences.target import Effort
 from flipproof.graphs import pairs_of_slots
 from flipproof.models import GIN, Local
@@ -22,7 +22,6 @@ from support.local_tables import (
     CASES,
     all_attacks,
     compared,
-    deployed,
     fill_table,
     one_change,
     random_graph,
@@ -77,8 +76,8 @@ def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen):
         if certificate.abstains:
             continue
         attacks = list(all_attacks(graph))
-        assert all(deployed(local, attacked) == local.predict(attacked) for _, attacked in attacks[seed::20])
-        fooling = [len(flips) for flips, attacked in attacks if deployed(local, attacked) != certificate.label]
+        assert all(answer_to(local, attacked) == local.predict(attacked) for _, attacked in attacks[seed::20])
+        fooling = [len(flips) for flips, attacked in attacks if answer_to(local, attacked) != certificate.label]
         truth = min(fooling, default=graph.num_slots + 1) - 1
         assert certificate.radius <= truth
         assert (certificate.radius > 0) == (truth > 0)

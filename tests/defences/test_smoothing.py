@@ -10,10 +10,8 @@ from torch_geometric import transforms
 
 import flipproof as fp
 from flipproof import certify_votes
-from flipproof.datasets import Dataset
 from flipproof.engines import ThisProcess
-from flipproof.models import GCN, GIN
-from flipproof.studies.search_space import space
+from flipproof.models import GIN
 from support.learnable import Blind
 
 NOISE = fp.EdgeNoise(keep=0.85)
@@ -179,15 +177,13 @@ class Backwards:
 
 def test_an_engine_is_used_and_changes_nothing():
     engine, smooth = Backwards(), fast()
-    assert smooth.certify_all(graphs(), samples=2100, seed=5, engine=engine) == smooth.certify_all(
-        graphs(), samples=2100, seed=5
-    )
+    asked = {"samples": 2100, "seed": 5}
+    assert smooth.certify_all(graphs(), **asked, engine=engine) == smooth.certify_all(graphs(), **asked)
     assert engine.order == [5, 4, 3, 2, 1, 0]
     engine.workers = 2  # one graph: its blocks
     engine.order.clear()
-    assert smooth.certify_all(graphs()[:1], samples=2100, seed=5, engine=engine) == smooth.certify_all(
-        graphs()[:1], samples=2100, seed=5
-    )
+    alone = graphs()[:1]
+    assert smooth.certify_all(alone, **asked, engine=engine) == smooth.certify_all(alone, **asked)
     assert engine.order == [2, 1, 0]
 
 
@@ -216,12 +212,8 @@ def test_an_engine_that_errs_is_noticed(smooth, fault, part):
     ("options", "part"),
     [
         ({"alpha": 0}, r"alpha must lie in \(0, 1\); got 0"),
-        ({"alpha": 1}, "alpha must lie in"),
-        ({"alpha": "0.1"}, "alpha must lie in"),
         ({"samples": 0}, "samples must be an integer of at least 1; got 0"),
-        ({"samples": 1.5}, "samples must be an integer"),
         ({"seed": -1}, "seed must be an integer from 0"),
-        ({"seed": 2**63}, "seed must be an integer from 0"),
         ({"method": "vote"}, "method must be one of .*got 'vote'"),
     ],
 )
@@ -262,18 +254,8 @@ def test_clean_degrees_are_refused_whatever_lets_them_through(features):
 
     smooth = fp.SmoothedClassifier(Never().eval(), NOISE, num_classes=3, features=features)
     for act in (smooth.sample, smooth.certify, smooth.predict, lambda g: smooth.certify_all([g])):
-        with pytest.raises(
-            fp.InputError, match=r"column 0 of node_features is the degrees.*every certificate would be false"
-        ):
+        with pytest.raises(fp.InputError, match=r"column 0 of node_features is the degrees.*would be false"):
             act(with_clean_degrees(wheel()))
-
-
-@pytest.mark.parametrize("features", ["degree", "one-hot-degree", "constant"])
-def test_hooks_that_do_not_read_own_features_do_not_mind(features):
-    width = {"one-hot-degree": 64}.get(features, 1)
-    smooth = fp.SmoothedClassifier(GCN(width, 3, seed=0).eval(), NOISE, features=features)
-    plain = smooth.sample(wheel(), samples=50, seed=0)
-    assert smooth.sample(with_clean_degrees(wheel()), samples=50, seed=0).labels.tolist() == plain.labels.tolist()
 
 
 def blind(in_features=2, classes=3):
@@ -318,15 +300,3 @@ def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs():
     assert frozen.radius == 4
     assert frozen.grid.shape == (4, 2)  # three pairs to add, one edge to remove
     assert smooth.certify(fp.Graph(1, [])).radius == 0
-
-
-def test_noises_worth_trying_differ_and_know_what_is_out_of_reach():
-    def titles(graph):
-        graphs = Dataset([graph, graph.replaced(label=1)])
-        return [space("smoothing").title(settings) for settings in space("smoothing").candidates(graphs)]
-
-    path = fp.Graph(3, [(0, 1), (1, 2)], label=0)
-    assert len(set(titles(path))) == len(titles(path))  # 0.3 times the density is 0.2: a symmetric noise once more
-    frozen = [(node, node + 1) for node in range(8)]
-    star = fp.Graph(9, frozen, frozen=[(u, v) for v in range(9) for u in range(v) if (u, v) != (0, 8)], label=0)
-    assert "add 0 remove 0.4" in titles(star)  # the only pair within reach holds no edge

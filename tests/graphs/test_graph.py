@@ -186,9 +186,7 @@ def refused(words, make, *arguments: object, **options: object):
         ((2, [], [["C"], ["N"]]), {}, ["node_features", "numbers", "one-hot"]),
         ((2, [], None, -1), {}, ["label", "-1"]),
         ((2, [], None, 1.0), {}, ["label", "1.0"]),
-        ((2, [], None, True), {}, ["label", "True"]),
         ((2, [], None, "cat"), {}, ["label", "'cat'"]),
-        ((2, [], None, [0, 1]), {}, ["label", "[0, 1]"]),
         ((3, []), {"frozen": [(0, 5)]}, ["frozen", "0..2", "5"]),
     ],
 )

@@ -92,9 +92,7 @@ def feature_axes(world):
 
 
 def test_no_joint_attack_inside_the_grid_changes_the_answer():
-    totals = np.sum(
-        [false_certificates(world, seed, cases=3, samples=500) for seed, world in enumerate(WORLDS)], axis=0
-    )
+    totals = np.sum([false_certificates(world, seed, cases=3, samples=500) for seed, world in enumerate(WORLDS)], 0)
     false, number, beyond = totals.tolist()
     assert beyond > 20
     assert stats.binom.sf(false - 1, number, ALPHA) > 1e-6

@@ -64,9 +64,8 @@ def check(cube, tally, most_flips):
             shares = cube.shares_after(attacked)
             best = dict.fromkeys(rivals, False)
             for order in (1, 2, 3, 4):
-                best = {
-                    r: best[r] | passes for r, passes in confirmed(cube, places, adds, order, shares, tally).items()
-                }
+                passes = confirmed(cube, places, adds, order, shares, tally)
+                best = {rival: best[rival] | passes[rival] for rival in rivals}
             share = worst_case(min(1.0, float(cube.shares[top]) * (1 - 1e-12)), cube.noise, adds, removes)
             passed["truth"] &= bool(shares[top] > shares[rivals].max())
             passed["votes"] &= bool(share > 0.5)

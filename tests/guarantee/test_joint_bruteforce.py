@@ -179,9 +179,7 @@ def test_coverage_with_rivals(noise, feature_noise, attack):
         low, high = (low, middle) if bound.withstands(middle, rival)(attack) else (middle, high)
     assert low < 1 - 2 * rival, "a third class has votes"
     rng = np.random.default_rng(7)
-    drawn, numbers = np.unique(
-        rng.multinomial(400, [low, rival, 1 - low - rival], size=runs), axis=0, return_counts=True
-    )
+    drawn, numbers = np.unique(rng.multinomial(400, [low, rival, 1 - low - rival], runs), axis=0, return_counts=True)
     false = 0
     for votes, number in zip(drawn, numbers.tolist(), strict=True):
         reading = reading_of(votes, noise, feature_noise)

@@ -71,13 +71,6 @@ def test_the_better_setting_is_chosen_and_the_same_seed_gives_the_same_weights()
     assert all((again.state_dict()[key] == value).all() for key, value in model.state_dict().items())
 
 
-def test_validation_graphs_choose_the_setting():
-    graphs = graphs_by_kinds(90)
-    model = models.NodeStatistics(2)
-    fit = model.fit(graphs[:60], validation=graphs[60:])
-    assert all(round(share * 30) == pytest.approx(share * 30) for share in fit.compared.values())
-
-
 def test_statistics_of_real_attributes_are_there_and_those_of_counts_are_not_twice():
     generator = np.random.default_rng(0)
     spread = [fp.Graph(6, [], generator.normal(0, 1 + 4 * (i % 2), (6, 1)), label=i % 2) for i in range(80)]

@@ -15,7 +15,6 @@ from flipproof.graphs import pairs_of_slots
 from flipproof.noise import SampleStream, cell_flips
 from flipproof.noise.stream import AdditionLaw, _binomial_thresholds
 from support.streams import (
-    RING,
     SMALL,
     forced_sparse,
     stream,
@@ -68,13 +67,6 @@ def test_counts_are_read_off_the_table():
     law = AdditionLaw.of(1000, 42949673)
     words = np.array([0, law.thresholds[3] - 1, law.thresholds[3], 2**64 - 1], dtype=np.uint64)
     assert law.counts(words).tolist() == [law.first, law.first + 3, law.first + 4, law.first + len(law.thresholds)]
-
-
-def test_no_additions():
-    law = AdditionLaw.of(1000, 0)
-    assert (law.draws, law.discrepancy) == (0, 0.0)
-    source = stream(RING, EdgeNoise(add=0, remove=0.3))
-    assert np.isin(source.flip_lists(0, 2000).slot, RING.edge_slots).all()
 
 
 def test_complete_graph_has_nowhere_to_add():

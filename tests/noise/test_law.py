@@ -28,7 +28,6 @@ from support.streams import SPARSE_NOISE
         ({"keep": 0}, ["keep", "for instance 0.9"]),
         ({"keep": float("nan")}, ["keep", "nan", "finite"]),
         ({"keep": "0.9"}, ["keep", "'0.9'"]),
-        ({"keep": True}, ["keep", "True"]),
         ({"keep": 0.5 + 2**-34}, ["keep", "2**-32"]),
         ({"keep": 1 - 2**-34}, ["1 - keep", "too small"]),
         ({"add": -0.1, "remove": 0.1}, ["add", "[0, 1)", "-0.1"]),
@@ -152,8 +151,6 @@ def test_which_groups_an_attacker_can_change(graph, count):
     [
         ((0,), "groups must be an integer from 1 to 65536; got 0"),
         ((2**16 + 1,), "got 65537"),
-        ((3.0,), "got 3.0"),
-        ((True,), "got True"),
         ((3, -1), "key must be an integer from 0 to 18446744073709551615; got -1"),
     ],
 )

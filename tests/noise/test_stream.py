@@ -188,22 +188,6 @@ def test_frozen_pairs_never_flip():
         assert (noisy[:, u, v] == graph.adjacency()[u, v]).all()
 
 
-def test_empty_range():
-    for graph, noise in ((SMALL, EdgeNoise(keep=0.8)), (RING, SPARSE_NOISE)):
-        batch, content = stream(graph, noise).batch(5, 5)
-        assert content == b""
-        assert batch.edge_index()[0].shape == (2, 0)
-        assert batch.graphs() == []
-
-
-@pytest.mark.parametrize("name", ["dense, unequal, frozen", "sparse, frozen"])
-def test_packed_flips_are_those_of_a_block(name):
-    made = stream(*CASES[name])
-    packed, checksum = made.packed_flips(BLOCK)
-    assert checksum == list(made.checksums(2 * BLOCK))[1]
-    assert np.array_equal(np.unpackbits(packed, axis=1)[:, : made.graph.num_slots], made.flips(BLOCK, 2 * BLOCK))
-
-
 LARGEST = 2**32 - 1
 GOLDEN_DRAWS = {0: [3763014433, 2983414617, 4218436830], 7: [1342622875, 3172906958, 867343197]}
 

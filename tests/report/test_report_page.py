@@ -11,19 +11,17 @@ import pytest
 import yaml
 
 import flipproof
-import flipproof as fp
 from flipproof.attacks import AttackResult
 from flipproof.certificates.metrics import Curve
 from flipproof.defences import defence_names
 from flipproof.report import report_page as page_module
-from flipproof.report.content import curve_range, percent, reach_worth_drawing
+from flipproof.report.content import percent, reach_worth_drawing
 from flipproof.report.drawing import Panel, curves_figure, write_figures
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
 from flipproof.report.templates import bibtex, references
 from flipproof.report.wording import wording
-from flipproof.runs.certifying import read_evidence
-from flipproof.runs.run_folder import CertifySettings, open_run
+from flipproof.runs.run_folder import CertifySettings
 
 
 @pytest.fixture(scope="module")
@@ -145,17 +143,6 @@ def test_figures_of_one_and_of_several(folder, tmp_path):
     assert {path.stem for path in alone} == {"certified_accuracy"}
 
 
-def test_curves_are_the_librarys_certified_accuracy(folder, even):
-    with open_run(folder / "even", CertifySettings) as run:
-        votes = [evidence for _, evidence in read_evidence(run)]
-    certificates = [evidence.certify(alpha=0.001) for evidence in votes]
-    accuracy = fp.certified_accuracy(certificates, [one.graph.label for one in votes], range(5))
-    curve = even.curve(top=4)
-    assert curve.accuracy.tolist() == accuracy.tolist()
-    assert curve.certified[0] == sum(bool(row["correct"]) for row in even.rows)
-    assert curve == even.curve("influence", "radius", top=4, name="even")
-
-
 def test_a_grid_of_additions_and_removals_contains_what_the_radius_says(folder):
     for name in ("even", "uneven"):
         run = read_run(folder / name, name)
@@ -171,14 +158,6 @@ def test_the_chart_ends_where_hardly_a_graph_is_left():
     assert reach_worth_drawing(np.array([64, *[3] * 57])) == 3
     assert reach_worth_drawing(np.array([64, 64, *[3] * 56])) == 64
     assert reach_worth_drawing(np.array([-1])) == -1
-
-
-def test_an_edge_blind_run_has_no_end(folder):
-    run = read_run(folder / "blind", "blind")
-    assert run.edge_blind
-    assert run.defence == "edge-blind"
-    assert curve_range([run]) == 10
-    assert set(run.curve(top=10).certified) == {6}
 
 
 ROUNDED = {
@@ -202,9 +181,7 @@ def attacked(run, size, *, success=True, role="defended"):
     row, graph = run.rows[1], run.graphs[run.rows[1]["graph"]]
     pairs = [(0, node) for node in range(1, 9)][:size]
     flips = tuple(pairs)
-    result = AttackResult(
-        "greedy", graph.flipped(flips), flips, row["predicted"], success, True, 0.001, 5, 1.0, -1.0, 10
-    )
+    result = AttackResult("greedy", graph.flipped(flips), flips, row["predicted"], success, True, 0.001, 5, 1, -1, 10)
     return replace(run, attacks={row["graph"]: {role: result}})
 
 

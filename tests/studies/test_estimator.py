@@ -72,18 +72,17 @@ def test_a_network_of_ones_own_is_the_only_one_tried_and_comes_back(tmp_path):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_every_fit_learns_from_its_own_graphs():
+def test_every_fit_learns_from_its_own_graphs(monkeypatch):
     """Regression: of two fits in one process the second one was given the graphs of the first."""
     seen = []
     for size in (5, 9):
         graphs = [fp.Graph(size, [(0, 1)], label=k % 2) for k in range(8)]
         plain = fp.RobustGraphClassifier(**SEARCH, defence="local budget=1")
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(
-                estimator.fitting, "fit", lambda made, *rest, **more: seen.append(made.parts.train) or 1 / 0
-            )
-            with pytest.raises(ZeroDivisionError):
-                plain.fit(graphs)
+        monkeypatch.setattr(
+            estimator.fitting, "fit", lambda made, *rest, **more: seen.append(made.parts.train) or 1 / 0
+        )
+        with pytest.raises(ZeroDivisionError):
+            plain.fit(graphs)
     assert [{graph.num_nodes for graph in train} for train in seen] == [{5}, {9}]
 
 

@@ -11,9 +11,8 @@ from flipproof.studies import paper_experiment
 from flipproof.studies.paper_experiment import Job, Model, Settings, data_split, do_job, train_networks
 
 NOTHING = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
-TINY = Settings(
-    graphs=32, train_graphs=20, networks=2, clean_epochs=1, gcn_epochs=1, gin_epochs=(1, 1), radius_epochs=1
-)
+EPOCHS = {"clean_epochs": 1, "gcn_epochs": 1, "gin_epochs": (1, 1), "radius_epochs": 1}
+TINY = Settings(graphs=32, train_graphs=20, networks=2, **EPOCHS)
 
 
 def test_a_job_trains_once_and_its_test_graphs_were_no_training_graphs(tmp_path, monkeypatch):

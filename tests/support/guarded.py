@@ -44,10 +44,6 @@ class Applied(nn.Module):
         return self.function(x)
 
 
-def sorted_among_all(x: Tensor) -> Tensor:
-    return x + x[x[:, 0].argsort()]
-
-
 MUTANTS: dict[str, Callable[[], nn.Module]] = {
     "BatchNorm without running statistics": lambda: nn.BatchNorm1d(WIDTH, track_running_stats=False),
     "PairNorm": pyg.PairNorm,
@@ -56,7 +52,7 @@ MUTANTS: dict[str, Callable[[], nn.Module]] = {
     "LayerNorm over the batch": lambda: pyg.LayerNorm(WIDTH, mode="graph"),
     "mean over the batch": lambda: Applied(lambda x: x - x.mean(0)),
     "dropout left on": lambda: Applied(lambda x: nn.functional.dropout(x, 0.5, training=True)),
-    "sorting among all nodes": lambda: Applied(sorted_among_all),
+    "sorting among all nodes": lambda: Applied(lambda x: x + x[x[:, 0].argsort()]),
     "a counter": Counted,
     "a cache by size": Cached,
 }

@@ -198,9 +198,7 @@ class Reader:
             assert printed == said, f"{where}: the page and the program differ"
 
     def _call(self, words: list[str], where: str, *, smaller: bool = True) -> str:
-        assert words[0] == "flipproof", (
-            f"{where}: {words[0]} is not run by the tests (write <!-- not run: why --> before)"
-        )
+        assert words[0] == "flipproof", f"{where}: {words[0]} is not run by the tests (write <!-- not run: why -->)"
         words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
         self.monkeypatch.setattr(sys, "argv", [*words, *(_smaller(words) if smaller else [])])
         err = io.StringIO()

@@ -99,14 +99,6 @@ def test_validation_sees_every_sub_graph_that_the_hash_makes():
             assert np.array_equal(shown[group, index, :n, :n].numpy(), part.adjacency())
 
 
-def test_every_group_is_drawn_equally_often():
-    complete = fp.Graph(40, [(u, v) for v in range(40) for u in range(v)], label=0)
-    batch = LabelledGraphs([complete], "graphs").padded(torch.tensor([0]))
-    counts = SubGraphs(3).show(batch, 3000, draws).adjacency.sum((1, 2)).unique(return_counts=True)[1]
-    assert len(counts) == 3
-    assert (counts.double() - 1000).abs().max() < 5 * (3000 * 2 / 9) ** 0.5
-
-
 @pytest.mark.parametrize("view", [View(), Noisy(fp.EdgeNoise(keep=0.8)), SubGraphs(3, renumber=True)])
 def test_a_view_has_no_state(view):
     """The same draws give the same matrices, in any order of calls: what makes a training continue to the same bytes."""

@@ -88,9 +88,7 @@ def test_a_continued_run_keeps_its_line_and_a_damaged_one_is_learned_again(shell
 def test_none_is_the_way_out_and_the_report_says_so(shell, learned):
     shell.done(*BASIC, "--out", "run")
     said = first(shell, *BASIC, "--edge-blind", "none", "--out", "run")
-    assert said.startswith(
-        "not compared with a classifier that ignores edges: --edge-blind none was given (leave it out to compare)"
-    )
+    assert said.startswith("not compared with a classifier that ignores edges: --edge-blind none was given (leave it")
     assert "always naming the most frequent class is right on 0.500 under any attack" in said
     shell.done("report", "run")
     lead = Path("run/report.html").read_text().split('<p class="lead">')[1]

@@ -197,9 +197,7 @@ def test_large_graphs_are_asked_by_lists_of_edges_and_small_ones_by_states(nodes
 
 
 GRAPHS = {
-    index: fp.Graph(
-        11, [(node, (node * (index + 2) + 1) % 11) for node in range(9) if node != (node * (index + 2) + 1) % 11]
-    )
+    index: fp.Graph(11, [(v, (v * (index + 2) + 1) % 11) for v in range(9) if v != (v * (index + 2) + 1) % 11])
     for index in range(3)
 }
 

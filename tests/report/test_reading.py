@@ -54,9 +54,7 @@ def test_every_method_reads_the_stored_evidence_at_its_own_level(folder, tmp_pat
             assert by_graph[index] == Reading.of(fp.certify_votes(votes, alpha=alpha, method=method))
 
 
-@pytest.mark.parametrize(
-    ("defence", "sampled"), [(["--keep", "0.95"], True), (["--groups", "1"], False)], ids=["smoothing", "voting"]
-)
+@pytest.mark.parametrize(("defence", "sampled"), [(["--keep", "0.95"], True), (["--groups", "1"], False)])
 def test_an_attack_within_the_radius_of_any_defence_is_flagged(tmp_path, defence, sampled):
     """Regression: attacks on other defences than smoothing were left out of the report."""
     make_small_runs(tmp_path)

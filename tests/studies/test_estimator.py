@@ -78,9 +78,7 @@ def test_every_fit_learns_from_its_own_graphs(monkeypatch):
     for size in (5, 9):
         graphs = [fp.Graph(size, [(0, 1)], label=k % 2) for k in range(8)]
         plain = fp.RobustGraphClassifier(**SEARCH, defence="local budget=1")
-        monkeypatch.setattr(
-            estimator.fitting, "fit", lambda made, *rest, **more: seen.append(made.parts.train) or 1 / 0
-        )
+        monkeypatch.setattr(estimator.fitting, "fit", lambda made, *_, **more: seen.append(made.parts.train) or 1 / 0)
         with pytest.raises(ZeroDivisionError):
             plain.fit(graphs)
     assert [{graph.num_nodes for graph in train} for train in seen] == [{5}, {9}]

@@ -23,9 +23,7 @@ def table(radii, *, top=2, unsure=0):
     lost = less.copy()
     lost[:, np.flatnonzero(full[0] == 0)[:unsure]] = -1
     by_alpha = dict(zip(SETTINGS.alphas, (full, full, less), strict=True))
-    paper = {
-        Reading("paper", alpha, count): by_alpha[alpha] for alpha in SETTINGS.alphas for count in SETTINGS.sample_counts
-    }
+    paper = {Reading("paper", alpha, n): part for alpha, part in by_alpha.items() for n in SETTINGS.sample_counts}
     paper[Reading("paper", SETTINGS.alpha, SETTINGS.sample_counts[0])] = lost
     return Table({reading: full for network in ("gcn", "gin") for reading in SETTINGS.readings(network)} | paper)
 

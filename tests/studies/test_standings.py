@@ -152,9 +152,7 @@ class Counted:
         monkeypatch.setattr(benchmark, "job_result", counted)
 
 
-def test_a_benchmark_that_was_stopped_ends_in_the_same_numbers(
-    config, finished, tmp_path, monkeypatch, command, undrawn
-):
+def test_a_benchmark_that_was_stopped_ends_the_same(config, finished, tmp_path, monkeypatch, command, undrawn):
     out, counted = tmp_path / "out", Counted(monkeypatch)
     words = ("benchmark", config, "--out", out, "--workers", 1)
     counted.stop_after = 4

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 import flipproof as fp
 from flipproof.attacks.relaxation import Relaxation
+from flipproof.attacks.search import minimal
 from flipproof.defences.target import Effort, target_of
 from support.attacked import PygNetwork, trained
-from support.graphs import graphs
+from support.graphs import graphs, parity
 from support.tables import Table
 
 LATTICE = fp.Graph(9, [(3 * r + c, 3 * r + c + 1) for r in range(3) for c in range(2)] + [(i, i + 3) for i in range(6)])
@@ -90,6 +91,12 @@ def test_success_is_minimal(attack):
             assert all(classifier.label_of(smaller) == result.label for smaller in fewer)
             assert classifier.label_of(result.graph) != result.label
     assert successes >= 3
+
+
+def test_taking_back_removes_what_is_not_needed():
+    target = target_of(has_triangle, fp.Graph(5, [(0, 1), (1, 2)]), Effort(), num_classes=2)
+    flips = np.array([1, 3, 8, 9])  # (0, 2) closes the triangle; (0, 4), (2, 4), (3, 4) are idle
+    assert minimal(target, flips).tolist() == [1]
 
 
 def sizes(name, **options: object):
@@ -191,9 +198,6 @@ def test_the_known_attack_keeps_to_its_limits():
 
 
 def test_of_other_defences_nothing_is_known():
-    def parity(graphs):
-        return [graph.num_edges % 2 for graph in graphs]
-
     assert not fp.attacks.known(parity, GRAPH, budget=3, num_classes=2).success
     assert fp.attacks.strongest(parity, GRAPH, budget=3, num_classes=2, attacks=["known", "greedy"]).size == 1
 

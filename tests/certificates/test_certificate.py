@@ -15,6 +15,7 @@ from flipproof.certificates.sampled_votes import unanimous_certificate
 from flipproof.defences.local import LocalRequest
 from flipproof.defences.pricing import PriceSearch
 from support.certificates import ABSTAINED, certificate, votes_of
+from support.graphs import parity
 
 
 def test_frozen():
@@ -94,15 +95,11 @@ def test_grid_is_never_larger_than_its_limit():
 GRAPH = fp.Graph(5, [(0, 1), (2, 3)], label=1, frozen=[(0, 4)], name="five")
 
 
-def classify(graphs):
-    return [graph.num_edges % 2 for graph in graphs]
-
-
 EVIDENCE: dict[str, Any] = {
-    "sampled votes": fp.SmoothedClassifier(classify, fp.EdgeNoise(keep=0.8), num_classes=2).sample(
+    "sampled votes": fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2).sample(
         GRAPH, samples=1100, seed=0
     ),
-    "group votes": fp.VotingClassifier(classify, 3, num_classes=2).vote(GRAPH),
+    "group votes": fp.VotingClassifier(parity, 3, num_classes=2).vote(GRAPH),
     "answer": Answer(1, GRAPH, 2, edge_blind=False),
 }
 kinds = pytest.mark.parametrize("kind", EVIDENCE)

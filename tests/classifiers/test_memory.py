@@ -10,6 +10,7 @@ import pytest
 import flipproof as fp
 from flipproof.cli.options import checked_memory
 from flipproof.noise import BLOCK, SampleStream
+from support.graphs import parity
 
 NOISE = fp.EdgeNoise(keep=0.9)
 
@@ -20,13 +21,9 @@ def random_graph(nodes, edges):
     return fp.Graph(nodes, pairs[pairs[:, 0] != pairs[:, 1]])
 
 
-def black_box(graphs):
-    return [graph.num_edges % 2 for graph in graphs]
-
-
 def classifiers(memory):
-    for model in (fp.models.GCN(1, 2, seed=0).eval(), black_box):
-        options: dict[str, Any] = {} if model is black_box else {"features": "degree"}
+    for model in (fp.models.GCN(1, 2, seed=0).eval(), parity):
+        options: dict[str, Any] = {} if model is parity else {"features": "degree"}
         yield fp.SmoothedClassifier(model, NOISE, num_classes=2, memory=memory, **options).classifier
 
 
@@ -53,7 +50,7 @@ def test_pieces_put_together_are_the_batch(nodes, monkeypatch):
 @pytest.mark.parametrize("memory", [0, -1, 2**19, 1e9, "1GiB", True])
 def test_memory_must_be_bytes(memory):
     with pytest.raises(fp.InputError, match=r"memory must be an integer of at least 1048576; got .* \(a number"):
-        fp.SmoothedClassifier(black_box, NOISE, num_classes=2, memory=memory)
+        fp.SmoothedClassifier(parity, NOISE, num_classes=2, memory=memory)
 
 
 def test_amounts_on_the_command_line():

@@ -113,6 +113,7 @@ def test_what_is_typed_stands_in_run_json(shell):
     assert settings["features"].startswith("hooks:twice sha256:")
     assert (settings["num_classes"], settings["graphs_seed"]) == (3, 3)
     assert sorted(index % 2 for index in settings["graphs"]) == [0, 0, 1, 1]
+    assert settings["graphs"] != [0, 1, 2, 3], "not the first ones"
     removals = ["certify", "--model", "own:make", "--data", "graphs", "--samples", 50]
     shell.done(*removals, "--add", 0, "--remove", 0.3, "--out", "removals", "--quiet")
     assert settings_of("removals")["defence"]["add"] == 0, "a zero that is typed is not taken for nothing"

@@ -11,13 +11,10 @@ from flipproof.defences.defence import _TRIED_FIRST, DefendedClassifier
 from flipproof.engines import Processes, ThisProcess
 from flipproof.errors import InputError
 from flipproof.runs.run_folder import Store
+from support.graphs import parity
 
 GRAPHS = [fp.Graph(5, [(0, 1 + place % 4), (1, 2 + place // 4)], label=0) for place in range(12)]
 ODD = fp.Graph(7, [(0, 1), (2, 3)], label=1)
-
-
-def parity(graphs):
-    return [graph.num_edges % 2 for graph in graphs]
 
 
 class ChecksMore(NoDefence):

@@ -134,9 +134,9 @@ def test_depth_is_the_most_that_is_certified():
         model.voters.offset[-1].bias.fill_(50.0)
     sure = fp.LocalClassifier(model)
     assert sure.certify(graph, per_node=2).radius == 2
-    assert sure.certify(graph).radius == 66 or sure.certify(graph).radius >= 11
+    assert sure.certify(graph).radius == 64, "the margin is proved up to here"
     assert scores_of(local, graph, per_node=1).depth == 1
-    assert local.certify(fp.Graph(1, [])).radius in (-1, 0), "a graph of one node has nothing to attack"
+    assert local.certify(fp.Graph(1, [])).radius == 0, "nothing to attack"
 
 
 def test_a_folder_and_a_file_give_the_same_back(tmp_path):

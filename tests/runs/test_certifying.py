@@ -21,14 +21,11 @@ from flipproof.runs.certifying import certify_into
 from flipproof.runs.run_folder import AttackSettings, written_run
 from flipproof.runs.saved_run import problems_of_run
 from support.attacked import trained
+from support.graphs import parity
 from support.runs import replace_evidence, settings_of, spoil, stored
 
 GRAPHS = {3: fp.Graph(4, [(0, 1), (1, 2)], label=0), 7: fp.Graph(5, [(0, 1)], label=1)}
 SAMPLES = 2 * BLOCK + 100
-
-
-def parity(graphs):
-    return [graph.num_edges % 2 for graph in graphs]
 
 
 SMOOTH = fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2)

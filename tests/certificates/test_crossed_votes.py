@@ -14,9 +14,7 @@ from flipproof.certificates.prices import contest
 
 votes = st.tuples(st.integers(1, 4), st.integers(1, 5)).flatmap(
     lambda shape: st.tuples(
-        arrays(np.uint8, shape, elements=st.integers(0, 2)),
-        arrays(np.bool_, shape[0]),
-        arrays(np.bool_, shape[1]),
+        arrays(np.uint8, shape, elements=st.integers(0, 2)), arrays(np.bool_, shape[0]), arrays(np.bool_, shape[1])
     )
 )
 

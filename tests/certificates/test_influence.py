@@ -23,16 +23,7 @@ KEEP8 = EdgeNoise(keep=0.8)
 UNEQUAL = EdgeNoise(add=0.05, remove=0.4)
 
 
-def linear_votes(
-    noise,
-    *,
-    nodes=8,
-    samples=3000,
-    classes=3,
-    seed=0,
-    lead=2.0,
-    **options: Any,
-):
+def linear_votes(noise, *, nodes=8, samples=3000, classes=3, seed=0, lead=2.0, **options: Any):
     """Votes of a linear classifier of the slots on a ring."""
     graph = Graph(nodes, [(i, (i + 1) % nodes) for i in range(nodes)], **options)
     rng = np.random.default_rng(seed)

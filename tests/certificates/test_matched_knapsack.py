@@ -9,12 +9,7 @@ import pytest
 import flipproof as fp
 from flipproof.certificates.certificate import ClassCell
 from flipproof.certificates.local_scores import LocalScores, leads_over_rivals, rivals_of
-from flipproof.certificates.matched_knapsack import (
-    KINDS,
-    NodeLosses,
-    greedy_bounds,
-    worst_drops,
-)
+from flipproof.certificates.matched_knapsack import KINDS, NodeLosses, greedy_bounds, worst_drops
 from flipproof.certificates.node_views import NodeViews, views_of
 from flipproof.graphs import slots_of_pairs
 from support.local_tables import looked_at, random_case

@@ -43,8 +43,7 @@ SHARES = np.array([0.0, 1e-300, 1e-9, 0.1, 0.3, 0.5, 0.5 + 1e-9, 0.77, 0.9, 0.99
 
 
 @pytest.mark.parametrize(
-    ("samples", "row"),
-    [(1000, (37, 9, 4, 1, 1, 0)), (10_000, (63, 14, 6, 2, 2, 1)), (100_000, (90, 21, 9, 4, 3, 1))],
+    ("samples", "row"), [(1000, (37, 9, 4, 1, 1, 0)), (10_000, (63, 14, 6, 2, 2, 1)), (100_000, (90, 21, 9, 4, 3, 1))]
 )
 def test_table_of_largest_radii(samples, row):
     share = lower_bound(samples, samples, failure_prob=0.001)

@@ -93,8 +93,7 @@ class Messages(Edges):
 
 
 @pytest.mark.parametrize(
-    ("kind", "features"),
-    [(DenseEdges, "degree"), (DenseEdges, "own"), (Messages, "constant"), (Messages, "own")],
+    ("kind", "features"), [(DenseEdges, "degree"), (DenseEdges, "own"), (Messages, "constant"), (Messages, "own")]
 )
 def test_batches_are_made_on_the_device_of_the_weights(kind, features):
     """On torch's "meta" device an operation with a tensor of the CPU fails, as it would on a GPU."""

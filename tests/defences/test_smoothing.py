@@ -189,10 +189,7 @@ def test_an_engine_is_used_and_changes_nothing():
 
 @pytest.mark.parametrize(
     ("fault", "part"),
-    [
-        ("loses one", "every task; graph 0 has no answer"),
-        ("one twice", "every task once; got graph 0 again"),
-    ],
+    [("loses one", "every task; graph 0 has no answer"), ("one twice", "every task once; got graph 0 again")],
 )
 def test_an_engine_that_errs_is_noticed(smooth, fault, part):
     class Faulty(ThisProcess):

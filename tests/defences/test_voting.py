@@ -29,10 +29,7 @@ def trained(groups):
 def test_the_answers_of_every_kind_of_model_are_those_on_the_sub_graphs():
     """Dense, message passing and callable, in batches and one by one; features are the sub-graph's own degrees."""
     torch.manual_seed(0)
-    models = {
-        "dense": GCN(in_features=1, num_classes=3, seed=1).eval(),
-        "message passing": PygNetwork("GCNConv"),
-    }
+    models = {"dense": GCN(in_features=1, num_classes=3, seed=1).eval(), "message passing": PygNetwork("GCNConv")}
     groups = fp.EdgeGroups(40)
     for path, model in models.items():
         voting = fp.VotingClassifier(model, groups, features="degree", num_classes=3)

@@ -119,14 +119,7 @@ def confirmed(cube, places, adds, order, shares, tally):
     return passed
 
 
-def check_excess(
-    cube,
-    places,
-    attack,
-    weights,
-    labels,
-    tally,
-):
+def check_excess(cube, places, attack, weights, labels, tally):
     """Where the lead is lost, no statistic's exponential has a larger mean than its bound, whatever the balance."""
     _, exact, cells = statistic(cube, places, attack, weights, *labels)
     parts = [np.array([part[kind] for kind in cells.kinds]) for part in weights]

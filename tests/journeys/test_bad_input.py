@@ -108,7 +108,6 @@ BAD_INPUT = [
     ("predict --model own:make --classes 2 graphs", "one must be given (--keep 0.9"),
     # searches
     (TUNE, "say which attack is to be withstood"),
-    (f"{TUNE} --radius 1 --adds 2", "say which attack is to be withstood"),
     (f"{TUNE} --radius 100000", "no graph has room for 100000 flips: the largest one has"),
     (f"{TUNE} --radius 1 --model gan", "--model must be one of"),
     (f"{TUNE} --radius 1 --candidate 'smoothing keep=0.3'", "keep must lie in (0.5, 1)"),
@@ -127,10 +126,8 @@ BAD_INPUT = [
     ),
     (f"{TUNE} --radius 3 --candidate 'voting groups=5' --depth 0", "no candidate can be certified against 3 flips"),
     (f"{TUNE} --radius 2 --candidate local --per-node 1", "no candidate can be certified against 2 flips"),
-    (PROTECT, "say which attack is to be withstood"),
     (f"{PROTECT} --radius 1 --time 10", "--time must be a time such as 90s"),
     (f"{PROTECT} --radius 1 --time 0m", "--time must be a time such as 90s"),
-    (f"{PROTECT} --radius 1 --validation 0", "--validation must be above 0"),
     (f"{PROTECT} --adds 1 --changes 1", "changes of node features go with a radius of any flips; got changes 1 beside"),
     (
         f"{PROTECT} --radius 1 --changes 1",

@@ -14,11 +14,7 @@ from flipproof import EdgeNoise, Graph
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import SampleStream, cell_flips
 from flipproof.noise.stream import AdditionLaw, _binomial_thresholds
-from support.streams import (
-    SMALL,
-    forced_sparse,
-    stream,
-)
+from support.streams import SMALL, forced_sparse, stream
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,7 @@ from flipproof.datasets import topologies
 from flipproof.defences.defence import described
 from flipproof.fields import from_plain
 from flipproof.runs import table
-from flipproof.runs.run_folder import (
-    STORE_FILE,
-    AttackSettings,
-    CertifySettings,
-    Store,
-    StudySettings,
-    written_run,
-)
+from flipproof.runs.run_folder import STORE_FILE, AttackSettings, CertifySettings, Store, StudySettings, written_run
 from flipproof.runs.table import NODE_COLUMNS, certificate_row, columns_of, read_table, write_formatted, write_table
 from support.runs import settings_of
 

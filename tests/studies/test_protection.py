@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flipproof.datasets import Dataset, folder
+from flipproof.datasets import Dataset, folder, topologies
 from flipproof.datasets.sources import DataSource
 from flipproof.graphs import Graph
 from flipproof.models import load_metadata
@@ -162,6 +162,29 @@ def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(tmp_path,
     assert told["withstood"] == told["edge_blind"] == 1
     assert load_metadata(out / "model").metadata["defence"] == {"name": "edge-blind"}
     assert not (out / "edge_blind").exists()  # it is the model
+
+
+def test_every_defence_proposes_settings_for_the_attack():
+    graphs = topologies(16)
+    proposed = {
+        name: [space(name).title(one) for one in space(name).candidates(graphs, Threat(3))]
+        for name in ("local", "voting")
+    }
+    assert proposed["local"][:3] == ["local 3", "local 4", "local 7"]
+    assert proposed["voting"][:2] == ["voting 7", "voting 13"]
+    assert space("local").candidates(graphs, Threat((2, 1)))[:2] == [{"budget": [2, 1]}, {"budget": [4, 2]}]
+
+
+def test_noises_worth_trying_differ_and_know_what_is_out_of_reach():
+    def titles(graph):
+        graphs = Dataset([graph, graph.replaced(label=1)])
+        return [space("smoothing").title(settings) for settings in space("smoothing").candidates(graphs)]
+
+    path = Graph(3, [(0, 1), (1, 2)], label=0)
+    assert len(set(titles(path))) == len(titles(path))  # 0.3 times the density is 0.2: a symmetric noise once more
+    frozen = [(node, node + 1) for node in range(8)]
+    star = Graph(9, frozen, frozen=[(u, v) for v in range(9) for u in range(v) if (u, v) != (0, 8)], label=0)
+    assert "add 0 remove 0.4" in titles(star)  # the only pair within reach holds no edge
 
 
 @pytest.fixture(scope="module")

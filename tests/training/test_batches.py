@@ -23,6 +23,27 @@ def test_every_graph_is_seen_once_per_epoch():
     assert not torch.equal(torch.cat(epochs[0]), torch.cat(epochs[1]))
 
 
+def test_a_batch_holds_graphs_of_similar_size():
+    sizes = torch.arange(200) % 50 + 1
+    parts = list(shuffled(sizes, 10, seed=0, epoch=0))
+    spread = [int(sizes[part].max() - sizes[part].min()) for part in parts]
+    assert np.mean(spread) < 10
+    assert [int(sizes[part].min()) for part in parts] != sorted(int(sizes[part].min()) for part in parts)
+
+
+def test_large_graphs_are_parted_from_small_ones():
+    sizes = [417, 20, 25, 31, 300, 22] + [18] * 26
+    graphs = LabelledGraphs([fp.Graph(size, [(0, 1)], label=index % 2) for index, size in enumerate(sizes)], "graphs")
+    members = torch.arange(len(sizes))
+    parts = list(graphs.cut(members, 1, by_size=True))
+    assert sorted(torch.cat(parts).tolist()) == members.tolist()
+    padded = sum(len(part) * int(graphs.sizes[part].max()) ** 2 for part in parts)
+    assert padded < 0.1 * len(sizes) * 417**2
+    assert [part.tolist() for part in graphs.cut(members, 1)] == [members.tolist()]
+    alike = torch.arange(6, len(sizes))
+    assert [part.tolist() for part in graphs.cut(alike, 1, by_size=True)] == [alike.tolist()]
+
+
 def test_a_batch_in_pieces_has_the_gradient_of_the_whole(monkeypatch):
     """Parted by size; not parted, since it has statistics of its own; cut, since its matrices would not fit into memory."""
     rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import pytest
 from flipproof import EdgeNoise, Graph, InputError, certify_votes
 from flipproof.certificates.influence import climb, lead_test, statistics
 from flipproof.certificates.influence.climb import default_split
-from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest
+from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest, log_excess
 from flipproof.certificates.influence.statistics import count_flips
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above
 from flipproof.noise import BLOCK, SampleStream
@@ -123,6 +123,19 @@ def test_every_default_split_adds_up_to_at_most_one(noise, num_classes):
         assert (split.rivals > 0) == (num_classes > 2)
         paid += split.lead > 0
     assert paid > 0 or noise.p_add == 0.01
+
+
+def test_the_bound_is_attained():
+    # one slot, two classes: class 0 has half of the votes whatever is seen, so the lead is just lost
+    attack = Attack.of(KEEP8, np.zeros(5, dtype=np.bool_), adds=1, removes=0)
+    cells = Cells.of(attack.groups, 1.0, 1)
+    size = 0.02
+    ratio = cells.y / cells.x
+    gain, price = np.log1p(size * ratio), -np.log1p(-size * ratio)
+    top, rival = (np.array([value[0], value[1] - value[0]]) for value in (gain, price))
+    assert abs(log_excess(cells, top, rival, size)) < 1e-11
+    mean = (cells.x * (np.exp(gain) + np.exp(-price)) / 2).sum()
+    assert mean == pytest.approx(1, abs=1e-12)
 
 
 class Nonsense:

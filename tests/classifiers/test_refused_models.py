@@ -123,11 +123,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
     "fractions": (lambda: lambda graphs: [0.5] * len(graphs), {}, ["class numbers", "0.5"]),
     "NaN labels": (lambda: lambda graphs: [np.nan] * len(graphs), {}, ["class numbers", "nan"]),
     "one label": (lambda: lambda graphs: 1, {}, ["one label per graph, shape [32]; got shape []"]),
-    "logits from a callable": (
-        lambda: lambda graphs: np.zeros((len(graphs), 3)),
-        {},
-        ["one label per graph", "[32, 3]"],
-    ),
     "an error inside": (lambda: lambda graphs: 1 // 0, {}, ["ZeroDivisionError", "a list of flipproof.Graph"]),
     "a random callable": (
         moody,

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 import flipproof as fp
-from flipproof.defences.asking import ask_all
-from flipproof.defences.smoothing import Sampling
 from flipproof.engines import RayCluster
 from support.command_line import OWN_MODEL, write_graphs
 
@@ -70,33 +68,6 @@ def test_what_a_task_raises_is_raised_as_it_was(cluster):
 
     with pytest.raises(fp.InputError, match=r"^task 3 is bad$"):
         list(cluster.run(fails, range(6)))
-
-
-@pytest.mark.guarantee
-def test_a_node_is_lost_in_the_middle():
-    """Ray's own way to have two nodes on one machine; one is removed while it works."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    def parity(graphs):
-        return [graph.num_edges % 2 for graph in graphs]
-
-    smooth = fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2)
-    samples = 20_000
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    second = nodes.add_node(num_cpus=1)
-    try:
-        with RayCluster(nodes.address) as cluster:
-            assert str(cluster) == "a Ray cluster of 2 nodes and 2 cores"
-            question = Sampling(samples, seed=1)
-            answered = {}
-            for index, votes, _ in ask_all(smooth, question, dict(enumerate(GRAPHS)), engine=cluster, read=False):
-                if not answered:
-                    nodes.remove_node(second, allow_graceful=False)
-                answered[index] = votes
-    finally:
-        nodes.shutdown()
-    assert answered == {index: smooth.sample(graph, samples=samples, seed=1) for index, graph in enumerate(GRAPHS)}
 
 
 def test_without_ray_the_line_that_installs_it(tmp_path):

@@ -21,7 +21,7 @@ from flipproof.runs.table import COLUMNS, TABLE_FILE, read_table
 from support.command_line import call
 from support.learnable import Blind
 
-NOISE = fp.EdgeNoise(keep=0.8)
+NOISE, UNEQUAL = fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.1, remove=0.4)
 
 
 def by_edges(graphs):
@@ -37,17 +37,9 @@ def network(kind=GIN):
 
 
 DEFENCES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "smoothing": (
-        lambda: fp.SmoothedClassifier(network(), fp.EdgeNoise(keep=0.8), features="degree"),
-        {"samples": 100},
-    ),
+    "smoothing": (lambda: fp.SmoothedClassifier(network(), NOISE, features="degree"), {"samples": 100}),
     "smoothing over labels": (
-        lambda: fp.SmoothedClassifier(
-            lambda graphs: [0] * len(graphs),
-            fp.EdgeNoise(add=0.1, remove=0.4),
-            feature_noise=fp.LabelNoise(keep=0.8),
-            num_classes=2,
-        ),
+        lambda: fp.SmoothedClassifier(by_edges, UNEQUAL, feature_noise=fp.LabelNoise(keep=0.8), num_classes=2),
         {"samples": 100},
     ),
     "priced votes": (lambda: fp.VotingClassifier(network(), 3, features="degree"), {"depth": 1}),

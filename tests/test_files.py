@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +17,12 @@ from flipproof.checks import checked_count, checked_integer, checked_samples, ch
 from flipproof.files import write_bytes, write_folder, write_json, write_text
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path, durable: bool) -> None:
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path, durable):
     path = tmp_path / "new" / "deep" / "file"
     for content in (b"first", b"", b"second"):
         write_bytes(path, content, durable=durable)
@@ -32,7 +30,7 @@ def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path, durable: bo
     assert names(path.parent) == ["file"]
 
 
-def test_text_and_json(tmp_path: Path) -> None:
+def test_text_and_json(tmp_path):
     write_text(tmp_path / "text", "größer\n")
     assert (tmp_path / "text").read_bytes() == "größer\n".encode()
     write_json(tmp_path / "json", {"b": [1, None], "a": "x"})
@@ -45,12 +43,10 @@ def test_text_and_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["open", "fsync", "replace"])
-def test_a_file_that_cannot_be_written_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch, step):
     write_bytes(tmp_path / "file", b"old")
 
-    def fail(*arguments: object, **named: object) -> None:
+    def fail(*arguments: object, **named: object):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(os if step == "fsync" else Path, step, fail)
@@ -61,7 +57,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
-def test_a_folder_is_replaced_with_all_its_content(tmp_path: Path) -> None:
+def test_a_folder_is_replaced_with_all_its_content(tmp_path):
     path = tmp_path / "parent" / "folder"
     write_folder(path, {"a": b"1", "b": b"2"})
     assert names(path) == ["a", "b"]
@@ -72,16 +68,14 @@ def test_a_folder_is_replaced_with_all_its_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", range(5))
-def test_a_folder_that_cannot_be_written_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
-) -> None:
+def test_a_folder_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch, failing):
     """Each of the writer's renames fails in turn: two files, the old folder aside, the new one into its place."""
     write_folder(tmp_path / "folder", {"a": b"old", "b": b"old"})
     calls = iter(range(99))
     originals = {name: getattr(Path, name) for name in ("rename", "replace")}
 
-    def failing_once(name: str) -> object:
-        def step(self: Path, target: Path) -> Path:
+    def failing_once(name):
+        def step(self, target):
             if next(calls) == failing:
                 raise OSError("No space left on device")
             return originals[name](self, target)
@@ -115,11 +109,10 @@ for number in itertools.count():
 """
 
 
-def test_a_killed_writer_leaves_whole_files_or_none(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_whole_files_or_none(tmp_path):
     for attempt in range(5):
         place = tmp_path / str(attempt)
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(place)], stdout=subprocess.PIPE)
-        assert process.stdout is not None
         assert process.stdout.readline() == b"started\n"
         time.sleep(0.02 * attempt)
         process.send_signal(signal.SIGKILL)
@@ -135,7 +128,7 @@ def test_a_killed_writer_leaves_whole_files_or_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("waited", [True, False], ids=["gone", "zombie"])
-def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, waited: bool) -> None:
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path, waited):
     with subprocess.Popen([sys.executable, "-c", ""]) as ended, subprocess.Popen(["sleep", "60"]) as running:
         if waited:
             ended.wait()
@@ -155,29 +148,25 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, waited
 
 
 WIDTHS, GROUPS = (2, 3, 2**70, np.int32(2), np.uint8(7)), (1, np.int64(10))
+NO_GROUPS = 0, 11, 1.0, True, "1", None
 NO_WIDTHS = (1, -2, 2.0, "2", True, None, [2], np.float64(2), np.bool_(True), np.array([2]))
 
 
 @pytest.mark.parametrize(
     ("checked", "good", "bad", "sentence"),
     [
+        (lambda n: checked_count(n, "width", 2, "say 8"), WIDTHS, NO_WIDTHS, "width must be an integer of at least 2"),
         (
-            lambda value: checked_count(value, "width", 2, "say 8"),
-            WIDTHS,
-            NO_WIDTHS,
-            "width must be an integer of at least 2",
-        ),
-        (
-            lambda value: checked_integer(value, "groups", 1, 10, "say 8"),
+            lambda n: checked_integer(n, "groups", 1, 10, "say 8"),
             GROUPS,
-            (0, 11, 1.0, True, "1", None),
+            NO_GROUPS,
             "groups must be an integer from 1 to 10",
         ),
         (checked_samples, [np.int64(5)], [0], "samples must be an integer of at least 1"),
         (checked_seed, [0, 2**63 - 1], [-1, 2**63, 1.0, "0", True], "seed must be an integer from 0 to 2**63 - 1"),
     ],
 )
-def test_integers(checked: Callable[[Any], int], good: list[object], bad: list[object], sentence: str) -> None:
+def test_integers(checked, good, bad, sentence):
     for value in good:
         assert checked(value) == value
         assert type(checked(value)) is int
@@ -187,5 +176,5 @@ def test_integers(checked: Callable[[Any], int], good: list[object], bad: list[o
         assert str(error.value).startswith(f"{sentence}; got {value!r} (")
 
 
-def test_fresh_seeds_differ() -> None:
+def test_fresh_seeds_differ():
     assert len({checked_seed(None) for _ in range(20)}) == 20

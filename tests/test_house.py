@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from flipproof.compiling import compiled
 from flipproof.defences import defence_classes, defence_names
 from flipproof.defences.defence import Defence
 from flipproof.studies.search_space import spaces
-from support.command_line import Shell
 
 PACKAGE = Path(fp.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -28,7 +26,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LARGEST_PASSED = {"local": 15, "smoothing": 20, "certify": 45}  # modules of flipproof
 
 
-def test_no_two_modules_have_the_same_name() -> None:
+def test_no_two_modules_have_the_same_name():
     places = defaultdict(list)
     for path in SOURCES:
         if path.name != "__init__.py":
@@ -48,7 +46,7 @@ COMPARED = {"edge-blind", "none"}  # the line to beat, and nothing, in tables of
 ALLOWED = ("report/wording.py", "studies/search_space.py", "studies/paper_")  # tables by name; the paper smooths
 
 
-def test_defences_are_named_in_their_rooms_alone() -> None:
+def test_defences_are_named_in_their_rooms_alone():
     """Above the defences everything knows the protocol and no single defence, but for the tables by name."""
     names = "|".join(defence_names())
     homes = "|".join(kind.__module__.rpartition(".")[2] for kind in defence_classes())
@@ -70,24 +68,24 @@ def test_defences_are_named_in_their_rooms_alone() -> None:
     assert set(ALLOWED[:2]) <= tables, "the search finds something"
 
 
-def test_a_defence_has_at_most_twelve_members() -> None:
+def test_a_defence_has_at_most_twelve_members():
     members = {name for name in vars(Defence) if not name.startswith("__")} | set(Defence.__annotations__)
     members -= {"_abc_impl"}
     assert len(members) <= 12, sorted(members)
 
 
-def test_every_defence_declares_whole_sentences_for_its_options() -> None:
+def test_every_defence_declares_whole_sentences_for_its_options():
     for defence in spaces():
         for option in (*defence.settings, *defence.training_options, *defence.asking):
             assert re.fullmatch(r"[A-Z].* .*\.", option.help), (defence.name, option.name)
     assert [defence.name for defence in defence_classes()] == list(defence_names())
 
 
-def modules_of(call: Callable[[], Any]) -> set[str]:
+def modules_of(call):
     """The modules of flipproof whose functions a call runs."""
     seen: set[str] = set()
 
-    def watch(frame: Any, event: str, argument: object) -> None:
+    def watch(frame, event, argument):
         path, name = frame.f_code.co_filename, frame.f_code.co_name
         if event == "call" and path.startswith(str(PACKAGE)) and name != "<module>":
             seen.add(path)
@@ -101,7 +99,7 @@ def modules_of(call: Callable[[], Any]) -> set[str]:
     return seen
 
 
-def test_a_certificate_passes_few_modules(shell: Shell) -> None:
+def test_a_certificate_passes_few_modules(shell):
     graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3)], label=0)
     local = fp.LocalClassifier(fp.models.Local(in_features=0, num_classes=2, seed=0).eval())
     model = fp.models.GIN(in_features=1, num_classes=2, hidden=8, seed=0).eval()
@@ -118,7 +116,7 @@ def test_a_certificate_passes_few_modules(shell: Shell) -> None:
     assert {name: found for name, found in names.items() if len(found) > LARGEST_PASSED[name]} == {}
 
 
-def test_the_tests_mirror_the_package() -> None:
+def test_the_tests_mirror_the_package():
     """A folder of tests is a package of flipproof, or one of those that look at the whole."""
     whole = {"guarantee", "journeys", "support", "__pycache__"}
     packages = {path.parent.name for path in PACKAGE.rglob("__init__.py")}
@@ -126,7 +124,7 @@ def test_the_tests_mirror_the_package() -> None:
     assert folders - whole <= packages
 
 
-def loaded_after(code: str) -> set[str]:
+def loaded_after(code):
     """Modules that a fresh interpreter has loaded after running some code."""
     script = f"{code}\nimport sys\nprint(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -134,19 +132,7 @@ def loaded_after(code: str) -> set[str]:
 
 
 NO_TORCH = {"torch", "torch_geometric", "matplotlib", "networkx", "scipy.stats"}
-HEAVY = {
-    "torch",
-    "torch_geometric",
-    "scipy",
-    "numpy",
-    "matplotlib",
-    "networkx",
-    "pandas",
-    "ray",
-    "rich",
-    "typer",
-    "numba",
-}
+HEAVY = NO_TORCH | {"scipy", "numpy", "pandas", "ray", "rich", "typer", "numba"}
 
 
 @pytest.mark.parametrize(
@@ -159,14 +145,14 @@ HEAVY = {
         ("flipproof.Votes", "numpy", NO_TORCH),
     ],
 )
-def test_only_what_is_needed_is_loaded(code: str, needed: str, others: set[str]) -> None:
+def test_only_what_is_needed_is_loaded(code, needed, others):
     loaded = loaded_after(f"import flipproof\n{code}")
     assert needed in loaded
     assert not loaded & others
 
 
 @pytest.mark.parametrize("options", [["--keep", "0.8", "--samples", "1100"], ["--groups", "3"], ["--defence", "none"]])
-def test_a_black_box_is_certified_without_torch(shell: Shell, options: list[str]) -> None:
+def test_a_black_box_is_certified_without_torch(shell, options):
     certify = ["certify", "--model", "own:make", "--data", "graphs", *options, "--workers", "2", "--out", "run", "-q"]
     loaded = loaded_after(
         f"import sys\nfrom flipproof.cli import main\nfor words in ({certify!r}, ['verify', 'run', '-q']):\n"
@@ -178,7 +164,7 @@ def test_a_black_box_is_certified_without_torch(shell: Shell, options: list[str]
     assert not loaded & {"torch", "torch_geometric", "matplotlib", "ray"}
 
 
-def test_public_names() -> None:
+def test_public_names():
     assert {"EdgeNoise", "Graph", "SmoothedClassifier", "certify_votes", "datasets", "train"} <= set(fp.__all__)
     assert all(getattr(fp, name) is not None for name in fp.__all__)
     assert set(fp.__all__) <= set(dir(fp))
@@ -187,12 +173,12 @@ def test_public_names() -> None:
         fp.certfy  # noqa: B018
 
 
-def test_no_folder_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_folder_for_the_cache(monkeypatch):
     """numba refuses to be told to keep what it compiled; the loops are then compiled in every process."""
     plain = numba.njit
 
-    def refusing(*given: Any, cache: bool = False, **more: Any) -> Any:
-        def decorate(function: Any) -> Any:
+    def refusing(*given: Any, cache=False, **more: Any):
+        def decorate(function):
             if cache:
                 raise RuntimeError("cannot cache function: no locator available")
             return plain(**more)(function)
@@ -204,7 +190,7 @@ def test_no_folder_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(2) == 3
 
 
-def public_callables() -> dict[str, tuple[Any, Any]]:
+def public_callables():
     """Every function, constructor and method that a user may call, with its class; of a network the constructor alone, as
     torch and flipproof call the rest."""
     values: dict[str, Any] = {name: getattr(fp, name) for name in fp.__all__}
@@ -234,7 +220,7 @@ CALLABLES = public_callables()
 DETAILS = ("defences.", "features.")  # for whoever writes a defence or node features; the others are for everybody
 
 
-def documentation(name: str) -> str:
+def documentation(name):
     """The docstring and those of its class and of what it refers to: the places where a user looks for an argument."""
     value, owner = CALLABLES[name]
     kinds = [] if owner is None else [kind for kind in owner.__mro__ if kind.__module__.startswith("flipproof")]
@@ -247,7 +233,7 @@ def documentation(name: str) -> str:
     return "\n".join([own, *(inspect.getdoc(one) or "" for one in places if one is not None)])
 
 
-def faults_of(name: str) -> list[str]:
+def faults_of(name):
     text, faults = documentation(name), []
     for parameter in inspect.signature(CALLABLES[name][0]).parameters.values():
         if parameter.name in ("self", "cls"):
@@ -261,12 +247,8 @@ def faults_of(name: str) -> list[str]:
     return faults if text or name.startswith(DETAILS) else ["has no docstring"]
 
 
-def test_every_argument_is_explicit_typed_and_documented() -> None:
+def test_every_argument_is_explicit_typed_and_documented():
     """What an editor can complete, and a reader look up."""
-    assert {name: faults for name in CALLABLES if (faults := faults_of(name))} == {}
-
-
-def test_the_walk_finds_what_users_call() -> None:
     known = {
         "SmoothedClassifier.certify",
         "Graph.from_pyg",
@@ -275,9 +257,10 @@ def test_the_walk_finds_what_users_call() -> None:
         "attacks.greedy",
         "plot.graph",
     }
-    assert known <= set(CALLABLES)
+    assert known <= set(CALLABLES), "the walk finds what users call"
+    assert {name: faults for name in CALLABLES if (faults := faults_of(name))} == {}
 
 
-def test_a_run_takes_what_every_defence_asks() -> None:
+def test_a_run_takes_what_every_defence_asks():
     asked = {entry.name for kind in defence_classes() for entry in fields(kind.request)} - {"graphs"}
     assert asked <= set(inspect.signature(fp.certify_run).parameters)

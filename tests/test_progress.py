@@ -10,20 +10,18 @@ from flipproof.progress import note, progress, watched
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def terminal(monkeypatch: pytest.MonkeyPatch, kind: str = "xterm") -> Terminal:
+def terminal(monkeypatch, kind="xterm"):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", kind)
     return screen
 
 
-def test_plain_lines_are_few_and_the_last_says_all(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plain_lines_are_few_and_the_last_says_all(monkeypatch, capsys):
     clock = iter(range(0, 1000, 4))
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
     with progress("sampling", 1000, unit="samples", done=200) as advance:
@@ -37,7 +35,7 @@ def test_plain_lines_are_few_and_the_last_says_all(
     ]
 
 
-def test_a_terminal_gets_a_bar_and_remarks_stand_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_bar_and_remarks_stand_above_it(monkeypatch):
     screen = terminal(monkeypatch)
     with progress("sampling", 2000, unit="samples", done=1000) as advance:
         advance(500)
@@ -50,7 +48,7 @@ def test_a_terminal_gets_a_bar_and_remarks_stand_above_it(monkeypatch: pytest.Mo
     assert "flipproof: a remark\n" in screen.getvalue()
 
 
-def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
     screen = terminal(monkeypatch, kind="dumb")
     with progress("sampling", 10, unit="samples") as advance:
         advance(10)
@@ -58,7 +56,7 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("done", [0, 3])
-def test_a_function_is_told_what_is_done_of_how_much(done: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_function_is_told_what_is_done_of_how_much(done, capsys):
     told: list[tuple[int, int]] = []
     with watched(lambda done, total: told.append((done, total)), "work", 5, unit="pieces", done=done) as advance:
         advance(1)
@@ -67,7 +65,7 @@ def test_a_function_is_told_what_is_done_of_how_much(done: int, capsys: pytest.C
     assert capsys.readouterr().err == ""
 
 
-def test_quiet_and_nothing_to_do_show_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_and_nothing_to_do_show_nothing(capsys):
     with progress("sampling", 10, unit="samples", quiet=True) as advance:
         advance(10)
     with progress("sampling", 10, unit="samples", done=10) as advance:

@@ -24,7 +24,7 @@ NAMES = ["random", "greedy", "exhaustive", "gradient"]
 
 @pytest.mark.parametrize("kind", GRAPHS)
 @pytest.mark.parametrize("seed", range(3))
-def test_exhaustive_is_brute_force(kind: str, seed: int) -> None:
+def test_exhaustive_is_brute_force(kind, seed):
     graph, model = GRAPHS[kind], hashed(seed, 60)
     own = model([graph])[0]
     for budget, changes in ((1, 1), (2, 0), (0, 2), (2, 1)):
@@ -42,8 +42,8 @@ def test_exhaustive_is_brute_force(kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(kind=st.sampled_from(list(GRAPHS)), budget=st.integers(0, 2), changes=st.integers(0, 3), seed=st.integers(0, 9))
-@settings(max_examples=15, deadline=None)
-def test_attacks_keep_to_their_limits(name: str, kind: str, budget: int, changes: int, seed: int) -> None:
+@settings(max_examples=15)
+def test_attacks_keep_to_their_limits(name, kind, budget, changes, seed):
     graph, model, options = GRAPHS[kind], hashed(seed, 3), {"num_classes": 2, "max_calls": 200}
     if name == "gradient":
         model = fp.models.GCN(graph.node_features.shape[1], 2, hidden=4, seed=seed).eval()
@@ -57,16 +57,15 @@ def test_attacks_keep_to_their_limits(name: str, kind: str, budget: int, changes
     else:
         assert {tuple(cell) for cell in np.argwhere(before != after).tolist()} == set(result.changes)
     assert len(result.changes) <= changes
-    assert (
-        len({*map(tuple, graph.edges.tolist())} ^ {*map(tuple, result.graph.edges.tolist())}) == result.size <= budget
-    )
+    assert len({*map(tuple, graph.edges.tolist())} ^ {*map(tuple, result.graph.edges.tolist())}) == result.size
+    assert result.size <= budget
     again = fp.attacks.AttackResult.from_dict(graph, json.loads(json.dumps(result.to_dict())))
     assert again.to_dict() == result.to_dict()
     assert np.array_equal(again.graph.node_features, after)
     assert again.graph.topology == result.graph.topology
 
 
-def counting(graphs: list[fp.Graph]) -> list[int]:
+def counting(graphs):
     """Class 1 if more than half of the nodes have the first label."""
     return [int(2 * graph.node_features[:, 0].sum() > graph.num_nodes) for graph in graphs]
 
@@ -76,13 +75,13 @@ class Mean(torch.nn.Module):
 
     num_classes = 2
 
-    def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, x, adj, mask):
         lead = x[:, :, 0].mean(dim=1) - 0.5 + 0.001 * (adj.sum(dim=(1, 2)) - 6)
         return torch.stack([-lead, lead], dim=1)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_planted_label_is_found(name: str) -> None:
+def test_a_planted_label_is_found(name):
     """No pair of edges changes the answer, one label does."""
     graph = LABELS.replaced(node_features=np.eye(3)[[0, 1, 0, 0]])
     model = Mean().eval() if name == "gradient" else counting
@@ -98,7 +97,7 @@ def test_a_planted_label_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("kind", GRAPHS)
 @pytest.mark.parametrize("feature_groups", [0, 1, 2])
-def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind: str, feature_groups: int) -> None:
+def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind, feature_groups):
     graph = GRAPHS[kind].replaced(node_features=GRAPHS[kind].node_features.astype(np.float64))
     model = fp.models.GCN(graph.node_features.shape[1], 3, hidden=5, seed=2).double().eval()
     attacked = fp.VotingClassifier(model, 2, feature_groups=feature_groups) if feature_groups else model
@@ -118,7 +117,7 @@ def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind: str, fea
     at = np.random.default_rng(0).uniform(0, 0.3, len(at))
     slope, step, calls = relaxation.slope(at), 1e-6, []
 
-    def value(values: np.ndarray) -> float:
+    def value(values):
         flips = torch.from_numpy(values)
         states = relaxation._clean + flips[: graph.num_slots] * (1 - 2 * relaxation._clean)
         seen = (1 - states) * relaxation._empty + states * relaxation._edge
@@ -133,40 +132,8 @@ def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind: str, fea
     assert slope == pytest.approx(calls, abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_no_attack_succeeds_within_the_certified_region_of_voting(seed: int) -> None:
-    voting = fp.VotingClassifier(hashed(seed, 5), fp.EdgeGroups(3, key=seed), feature_groups=3, num_classes=2)
-    certificate = voting.certify(LABELS)
-    for flips, changes in np.argwhere(certificate.grid[:2, :2]).tolist():
-        for name in ("greedy", "exhaustive", "random"):
-            result = fp.attacks.by_name(name)(voting, LABELS, budget=flips, changes=changes, max_calls=9_000)
-            assert not result.success
-    assert certificate.radius_beside(0) == certificate.radius
-    assert (certificate.radius_beside(certificate.feature_radius) >= 0) == (certificate.feature_radius < 64)
-    assert certificate.radius_beside(99) == -1
-
-
-def test_attacks_on_voting_succeed_beyond_the_region() -> None:
-    def first_label(graphs: list[fp.Graph]) -> list[int]:
-        return [int(graph.node_features[:, 0].sum() > 0) for graph in graphs]
-
-    graph = fp.Graph(6, [(0, 1)], np.eye(2)[[0, 0, 0, 0, 0, 0]])
-    voting = fp.VotingClassifier(first_label, 2, feature_groups=3, num_classes=2)
-    radius = voting.certify(graph).feature_radius
-    smallest = None
-    for changes in range(1, 7):
-        result = fp.attacks.greedy(voting, graph, budget=0, changes=changes)
-        if result.success:
-            smallest = changes
-            break
-    assert smallest is not None
-    assert smallest > radius
-    assert voting.predict(result.graph) != voting.predict(graph)
-
-
 @pytest.mark.parametrize("seed", range(3))
-def test_no_attack_succeeds_within_what_a_local_network_withstands(seed: int) -> None:
-    torch.manual_seed(seed)
+def test_no_attack_succeeds_within_what_a_local_network_withstands(seed):
     local = fp.LocalClassifier(fp.models.Local(in_features=3, num_classes=2, hidden=8, seed=seed).eval())
     graph = LABELS.replaced(frozen=[])
     certificate = local.certify(graph, nodes=1)
@@ -182,18 +149,8 @@ def test_no_attack_succeeds_within_what_a_local_network_withstands(seed: int) ->
     )
 
 
-def test_wrong_input_is_one_sentence() -> None:
-    real = fp.Graph(3, [(0, 1)], np.array([[0.5], [1], [2]]))
-    with pytest.raises(fp.InputError, match="labels or bits"):
-        fp.attacks.greedy(counting, real, budget=1, changes=1, num_classes=2)
-    with pytest.raises(fp.InputError, match="got none"):
-        fp.attacks.greedy(lambda graphs: [0] * len(graphs), fp.Graph(3, []), budget=1, changes=1, num_classes=2)
-    with pytest.raises(fp.InputError, match="changes must be an integer of at least 0"):
-        fp.attacks.greedy(counting, LABELS, budget=1, changes=-1, num_classes=2)
-
-
 @pytest.mark.parametrize("kind", GRAPHS)
-def test_attacks_on_noisy_features(kind: str) -> None:
+def test_attacks_on_noisy_features(kind):
     """The noise of a changed label or bit is that of the others; the relaxation is the model on these copies."""
     graph = GRAPHS[kind].replaced(node_features=GRAPHS[kind].node_features.astype(np.float64))
     noise = fp.LabelNoise(keep=0.8) if kind == "labels" else fp.BitNoise(add=0.1, remove=0.3)
@@ -216,11 +173,11 @@ def test_attacks_on_noisy_features(kind: str) -> None:
     assert logits == pytest.approx(changed.logits(states), abs=1e-9)
 
 
-def first_labels(graphs: list[fp.Graph]) -> list[int]:
+def first_labels(graphs):
     return [int(graph.node_features[:, 0].sum() > graph.num_nodes / 2) for graph in graphs]
 
 
-def test_attacks_on_smoothed_labels_succeed_beyond_and_never_within_the_certified_region() -> None:
+def test_attacks_on_smoothed_labels_succeed_beyond_and_never_within_the_certified_region():
     graph = fp.Graph(9, [(0, 1)], np.eye(2)[[0] * 9])
     smooth = fp.SmoothedClassifier(
         first_labels, fp.EdgeNoise(add=0, remove=0), feature_noise=fp.LabelNoise(keep=0.8), num_classes=2
@@ -236,7 +193,7 @@ def test_attacks_on_smoothed_labels_succeed_beyond_and_never_within_the_certifie
 
 
 @pytest.mark.parametrize(("changes", "wanted"), [(0, 3), (1, 1), (2, 0), (3, -1)])
-def test_the_radius_beside_changes_is_read_off_the_grid(changes: int, wanted: int) -> None:
+def test_the_radius_beside_changes_is_read_off_the_grid(changes, wanted):
     grid = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 0, 0]], dtype=np.bool_)
     certificate = fp.certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
     joint = {"radius": 3, "feature_radius": 2, "axes": ("flips", "changed labels"), "grid": grid}
@@ -244,6 +201,4 @@ def test_the_radius_beside_changes_is_read_off_the_grid(changes: int, wanted: in
     of_kinds = {**joint, "axes": ("additions", "removals", "changed labels"), "radius": 1}
     cube = np.zeros((2, 2, 2), dtype=np.bool_)
     cube[0, 0], cube[1, 0], cube[0, 1, 0] = True, True, True
-    assert replace(certificate, **(of_kinds | {"grid": cube})).radius_beside(min(changes, 1)) == (
-        1 if not changes else 0
-    )
+    assert replace(certificate, **(of_kinds | {"grid": cube})).radius_beside(min(changes, 1)) == int(not changes)

@@ -1,11 +1,9 @@
 """Attacks on single nodes, of a model and of its smoothed version."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from flipproof import BitNoise, EdgeNoise, Graph, InputError, attacks
 from flipproof.defences.baselines import NoDefence
@@ -22,12 +20,12 @@ GRAPH = Graph(9, EDGES, BITS, node=0)
 class Sums(nn.Module):
     """Class 1 where a node and its neighbours have many ones, or many neighbours."""
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x, edge_index):
         total = x.sum(dim=1).index_add(0, edge_index[1], 1 + x.sum(dim=1)[edge_index[0]])
         return torch.stack([torch.full_like(total, 2.5), total], dim=1)
 
 
-def defended(defence: Any) -> DefendedClassifier:
+def defended(defence):
     return DefendedClassifier(
         Sums().eval(), defence, num_classes=2, features="own", convention="nodes", trust_features=True
     )
@@ -37,7 +35,7 @@ BASE = defended(NoDefence())
 
 
 @pytest.mark.parametrize("name", ["greedy", "random", "exhaustive"])
-def test_the_smallest_attack_on_a_model_is_found(name: str) -> None:
+def test_the_smallest_attack_on_a_model_is_found(name):
     """Node 0 scores 1 + 3 + 1 + 1 + 1 = 7; every neighbour that goes takes 1, or 2 if it has a one."""
     assert BASE.predict(GRAPH) == 1
     result = attacks.by_name(name)(BASE, GRAPH, budget=4)
@@ -49,7 +47,7 @@ def test_the_smallest_attack_on_a_model_is_found(name: str) -> None:
     assert not attacks.by_name(name)(BASE, GRAPH, budget=2).success
 
 
-def test_bits_and_edges_are_changed_together() -> None:
+def test_bits_and_edges_are_changed_together():
     result = attacks.greedy(BASE, GRAPH, budget=2, changes=2)
     assert result.success
     assert result.changes
@@ -60,7 +58,7 @@ def test_bits_and_edges_are_changed_together() -> None:
     ("noise", "feature_noise"),
     [(EdgeNoise(add=0.05, remove=0.3), None), (STILL, BitNoise(add=0.1, remove=0.2)), (EdgeNoise(keep=0.9), None)],
 )
-def test_an_attack_on_a_smoothed_model_is_seen_on_fresh_noise(noise: EdgeNoise, feature_noise: BitNoise | None) -> None:
+def test_an_attack_on_a_smoothed_model_is_seen_on_fresh_noise(noise, feature_noise):
     """What is confirmed is the smoothed answer; no success within what is certified."""
     smooth = defended(NodeSmoothing(noise, feature_noise))
     votes = smooth.defence.ask(smooth, GRAPH, NodeSampling(2_000, seed=3))
@@ -72,7 +70,7 @@ def test_an_attack_on_a_smoothed_model_is_seen_on_fresh_noise(noise: EdgeNoise, 
     assert result.size > certificate.radius_beside(len(result.changes))
 
 
-def test_the_search_sees_the_law_of_the_noise() -> None:
+def test_the_search_sees_the_law_of_the_noise():
     """Over many copies, the share of votes after a flip is that of the attacked graph."""
     smooth, copies = defended(NodeSmoothing(EdgeNoise(add=0.1, remove=0.3))), 4_000
     target = smooth.defence.target(smooth, GRAPH, Effort(samples=copies))
@@ -80,11 +78,11 @@ def test_the_search_sees_the_law_of_the_noise() -> None:
     flips = np.flatnonzero(np.isin(GRAPH.slots, GRAPH.edge_slots))[None, :3]
     outcome = target.evaluate(np.concatenate([flips, np.full((1, 3), -1)]))
     for row, graph in enumerate((GRAPH.flipped(GRAPH.edges[:3]), GRAPH)):
-        counts = smooth.defence.ask(smooth, graph, NodeSampling(copies, seed=5)).counts[0]  # type: ignore[attr-defined]
+        counts = smooth.defence.ask(smooth, graph, NodeSampling(copies, seed=5)).counts[0]
         assert abs(outcome.margins[row] - (int(counts[1]) - int(counts[0])) / copies) < 0.1, "five standard errors"
 
 
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     with pytest.raises(InputError, match="gradient attack is for graphs"):
         attacks.gradient(BASE, GRAPH, budget=1)
     with pytest.raises(InputError, match="about a node; got a graph without one"):

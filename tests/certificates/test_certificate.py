@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,23 +14,21 @@ from flipproof.certificates.evidence import Answer, Evidence
 from flipproof.certificates.sampled_votes import unanimous_certificate
 from flipproof.defences.local import LocalRequest
 from flipproof.defences.pricing import PriceSearch
-from flipproof.noise import SampleStream
-from support.certificates import ABSTAINED, certificate
-
-# ---- the object --------------------------------------------------------------------------------------------
+from support.certificates import ABSTAINED, certificate, votes_of
+from support.graphs import parity
 
 
-def test_frozen() -> None:
+def test_frozen():
     found = certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.radius = 99  # type: ignore[misc]
+        found.radius = 99
     with pytest.raises(ValueError, match="read-only"):
         found.grid[0, 0] = False
     with pytest.raises(TypeError):
         hash(found)
 
 
-def test_equality() -> None:
+def test_equality():
     one = certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
     assert one == certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
     assert one != certify_counts([991, 9], fp.EdgeNoise(keep=0.8))
@@ -46,11 +43,11 @@ def test_equality() -> None:
         certify_counts([990, 10], fp.EdgeNoise(keep=0.8)),
         certify_counts(np.array([990, 10, 0], dtype=np.uint16), fp.EdgeNoise(add=0.1, remove=0.4)),
         certify_counts([500, 500], fp.EdgeNoise(keep=0.8), method="paper"),
-        certify_counts([990, 10], fp.EdgeNoise(keep=0.8), alpha=np.float32(0.01)),  # type: ignore[arg-type]
+        certify_counts([990, 10], fp.EdgeNoise(keep=0.8), alpha=np.float32(0.01)),
         certificate(noise=None, num_slots=None),
     ],
 )
-def test_to_dict_is_ready_for_json(found: fp.Certificate) -> None:
+def test_to_dict_is_ready_for_json(found):
     plain = found.to_dict()
     assert json.loads(json.dumps(plain)) == plain
     names = {field.name for field in dataclasses.fields(fp.Certificate)} - {"noise", "node_radii", "weakest"}
@@ -60,11 +57,8 @@ def test_to_dict_is_ready_for_json(found: fp.Certificate) -> None:
     assert plain["p_add"] == (None if found.noise is None else float(f"{found.noise.p_add:.9g}"))
 
 
-def test_str() -> None:
-    assert str(certificate(3, 2)) == (
-        "class 3, certified against any 2 edge flips "
-        "(votes, alpha 0.001, 1,000 samples, share of votes at least 0.9700)"
-    )
+def test_str():
+    assert str(certificate(3, 2)).startswith("class 3, certified against any 2 edge flips (votes, alpha 0.001, 1,000")
     assert "any 1 edge flip (" in str(certificate(3, 1))
     assert str(ABSTAINED) == "abstains (votes, alpha 0.001, 1,000 samples, votes [990, 10])"
     counted = fp.VotingClassifier(lambda graphs: [0] * len(graphs), 3, num_classes=2).certify(fp.Graph(3, []), depth=0)
@@ -72,7 +66,7 @@ def test_str() -> None:
     assert "EdgeNoise(keep=0.8)" in repr(certificate())
 
 
-def test_one_sided_radii() -> None:
+def test_one_sided_radii():
     grid = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 0, 0]], dtype=bool)
     found = certificate(0, 1, grid=grid)
     assert (found.adds_radius, found.removes_radius) == (3, 2)
@@ -81,10 +75,7 @@ def test_one_sided_radii() -> None:
     assert not found.abstains
 
 
-# ---- the grid ----------------------------------------------------------------------------------------------
-
-
-def test_grid_is_cut_at_the_first_row_and_column_without_a_cell() -> None:
+def test_grid_is_cut_at_the_first_row_and_column_without_a_cell():
     grid = np.zeros((6, 7), dtype=bool)
     grid[:3, 0] = grid[0, :5] = True
     cut = cut_grid(grid)
@@ -94,7 +85,7 @@ def test_grid_is_cut_at_the_first_row_and_column_without_a_cell() -> None:
     assert np.array_equal(cut, [[1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [1, 0, 0, 0, 0]]), "a copy"
 
 
-def test_grid_is_never_larger_than_its_limit() -> None:
+def test_grid_is_never_larger_than_its_limit():
     assert cut_grid(np.ones((100, 70), dtype=bool)).shape == (GRID_LIMIT, GRID_LIMIT) == (64, 64)
     assert cut_grid(np.ones((3, 100), dtype=bool)).shape == (3, 64)
     assert cut_grid(np.zeros((3, 3), dtype=bool)).shape == (0, 0)
@@ -104,22 +95,18 @@ def test_grid_is_never_larger_than_its_limit() -> None:
 GRAPH = fp.Graph(5, [(0, 1), (2, 3)], label=1, frozen=[(0, 4)], name="five")
 
 
-def classify(graphs: list[fp.Graph]) -> list[int]:
-    return [graph.num_edges % 2 for graph in graphs]
-
-
 EVIDENCE: dict[str, Any] = {
-    "sampled votes": fp.SmoothedClassifier(classify, fp.EdgeNoise(keep=0.8), num_classes=2).sample(
+    "sampled votes": fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2).sample(
         GRAPH, samples=1100, seed=0
     ),
-    "group votes": fp.VotingClassifier(classify, 3, num_classes=2).vote(GRAPH),
+    "group votes": fp.VotingClassifier(parity, 3, num_classes=2).vote(GRAPH),
     "answer": Answer(1, GRAPH, 2, edge_blind=False),
 }
 kinds = pytest.mark.parametrize("kind", EVIDENCE)
 
 
 @kinds
-def test_it_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
+def test_it_comes_back_as_it_was(kind, tmp_path):
     evidence = EVIDENCE[kind]
     evidence.save(tmp_path / "one")
     for again in (type(evidence).load(tmp_path / "one"), type(evidence).from_bytes(evidence.to_bytes())):
@@ -136,17 +123,15 @@ def test_it_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
 
 @kinds
 @pytest.mark.parametrize("other", EVIDENCE)
-def test_no_kind_is_taken_for_another(kind: str, other: str) -> None:
+def test_no_kind_is_taken_for_another(kind, other):
     if kind != other:
-        with pytest.raises(
-            fp.InputError, match=f"the file is not a whole file of {other}: it holds {kind}, not {other}"
-        ):
+        with pytest.raises(fp.InputError, match=f"the file is not a whole file of {other}: it holds {kind}"):
             type(EVIDENCE[other]).from_bytes(EVIDENCE[kind].to_bytes(), source="the file")
         assert EVIDENCE[kind] != EVIDENCE[other]
 
 
 @kinds
-def test_every_change_that_a_certificate_could_see_is_another_hash(kind: str) -> None:
+def test_every_change_that_a_certificate_could_see_is_another_hash(kind):
     evidence: Evidence = EVIDENCE[kind]
     others = [
         dataclasses.replace(evidence, graph=GRAPH.flipped([(1, 2)])),
@@ -165,7 +150,7 @@ def test_every_change_that_a_certificate_could_see_is_another_hash(kind: str) ->
     assert evidence not in others
 
 
-def test_an_answer_certifies_itself_or_everything() -> None:
+def test_an_answer_certifies_itself_or_everything():
     alone, blind = (Answer(1, GRAPH, 2, edge_blind=seen).certify() for seen in (False, True))
     assert (alone.label, alone.radius, alone.method, alone.alpha, alone.counts) == (1, 0, "none", 0.0, (0, 1))
     assert (blind.label, blind.radius, blind.method, blind.alpha) == (1, GRAPH.num_slots, "edge-blind", 0.0)
@@ -177,20 +162,19 @@ def test_an_answer_certifies_itself_or_everything() -> None:
 RING = fp.Graph(12, [(node, (node + 1) % 12) for node in range(12)])
 
 
-def few_edges(graphs: list[fp.Graph]) -> list[int]:
+def few_edges(graphs):
     return [int(graph.num_edges > 16) for graph in graphs]
 
 
 @pytest.mark.parametrize("share", [1.0, 0.98])
-def test_a_large_alpha_under_thinning_noise(share: float) -> None:
+def test_a_large_alpha_under_thinning_noise(share):
     noise = fp.EdgeNoise(add=0.001, remove=0.3)
     for graph in fp.datasets.topologies(16, seed=0):
         labels = (np.random.default_rng(1).random(6000) > share).astype(np.uint8)
-        checksums = tuple(SampleStream(graph, noise, seed=0).checksums(6000))
-        assert fp.certify_votes(fp.Votes(labels, graph, noise, 2, 0, checksums), alpha=0.2).radius >= -1
+        assert fp.certify_votes(votes_of(labels, graph, noise), alpha=0.2).radius >= -1
 
 
-def test_no_certificate_exceeds_what_unanimous_votes_reach() -> None:
+def test_no_certificate_exceeds_what_unanimous_votes_reach():
     for noise in (fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)):
         for method in ("influence", "votes", "paper"):
             asked = {"samples": 500, "alpha": 0.001, "method": method}
@@ -202,10 +186,9 @@ def test_no_certificate_exceeds_what_unanimous_votes_reach() -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("groups", [1, 4, 5])
-def test_no_certificate_of_votes_exceeds_that_of_a_model_that_never_changes_its_answer(depth: int, groups: int) -> None:
+def test_no_certificate_of_votes_exceeds_that_of_a_model_that_never_changes_its_answer(depth, groups):
     best = fp.VotingClassifier(lambda graphs: [0] * len(graphs), groups=groups, num_classes=2)
     reach = best.defence.best(RING, PriceSearch(depth=depth), 2)
-    assert reach is not None
     assert reach.radius == best.certify(RING, depth=depth).radius
     if depth == 0:
         assert reach.radius == groups // 2
@@ -213,10 +196,9 @@ def test_no_certificate_of_votes_exceeds_that_of_a_model_that_never_changes_its_
 
 
 @pytest.mark.parametrize("depth", [1, 2, None])
-def test_no_certificate_of_a_local_network_exceeds_its_depth(depth: int | None) -> None:
+def test_no_certificate_of_a_local_network_exceeds_its_depth(depth):
     local = fp.LocalClassifier(fp.models.Local(in_features=0, num_classes=3, seed=0).eval())
     best = local.defence.best(RING, LocalRequest(per_node=depth), 3)
-    assert best is not None
     reach = best.radius
     assert reach >= local.certify(RING, per_node=depth).radius
     if depth:

@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from flipproof.certificates import crossed_votes
-from flipproof.certificates.crossed_votes import largest_gains, withstood
+from flipproof.certificates.crossed_votes import withstood
 from flipproof.certificates.prices import contest
 
 votes = st.tuples(st.integers(1, 4), st.integers(1, 5)).flatmap(
     lambda shape: st.tuples(
-        arrays(np.uint8, shape, elements=st.integers(0, 2)),
-        arrays(np.bool_, shape[0]),
-        arrays(np.bool_, shape[1]),
+        arrays(np.uint8, shape, elements=st.integers(0, 2)), arrays(np.bool_, shape[0]), arrays(np.bool_, shape[1])
     )
 )
 
@@ -29,9 +27,9 @@ def unions(labels, rows, columns):
         yield int(column.sum()), int(row.sum()), row[:, None] | column
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(votes)
-def test_it_is_the_exact_answer_over_all_attacks(drawn) -> None:
+def test_it_is_the_exact_answer_over_all_attacks(drawn):
     """Every attack, with the worst that a base classifier could say of every sub-graph that it changes."""
     labels, rows, columns = drawn
     answer = np.bincount(labels.ravel(), minlength=3).argmax()
@@ -43,14 +41,14 @@ def test_it_is_the_exact_answer_over_all_attacks(drawn) -> None:
     assert withstood(labels, 3, rows, columns).tolist() == (~broken).tolist()
 
 
-def gnncert(labels, flips: int, changes: int) -> bool:
+def gnncert(labels, flips, changes):
     *_, needed = contest(np.bincount(labels.ravel(), minlength=3))
     return bool(2 * (flips * labels.shape[0] + changes * labels.shape[1]) < needed.min())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(votes)
-def test_it_is_never_below_gnncert_not_even_where_sets_are_too_many(drawn) -> None:
+def test_it_is_never_below_gnncert_not_even_where_sets_are_too_many(drawn):
     labels, _, _ = drawn
     free = [np.ones(size, dtype=np.bool_) for size in labels.shape]
     exact = withstood(labels, 3, *free)
@@ -62,7 +60,7 @@ def test_it_is_never_below_gnncert_not_even_where_sets_are_too_many(drawn) -> No
         assert loose[flips, changes] or not gnncert(labels, flips, changes)
 
 
-def test_it_is_above_gnncert_where_cells_cross() -> None:
+def test_it_is_above_gnncert_where_cells_cross():
     """15 votes of 15: a rival needs a gain of 16. A flip and a changed node reach 3 + 5 votes, of which one is the same."""
     labels = np.zeros((3, 5), dtype=np.uint8)
     grid = withstood(labels, 2, np.ones(3, dtype=np.bool_), np.ones(5, dtype=np.bool_))
@@ -71,11 +69,3 @@ def test_it_is_above_gnncert_where_cells_cross() -> None:
     assert grid.sum() == 5
     assert grid[2, 0]
     assert not grid[1, 2]
-
-
-def test_both_sides_can_be_the_smaller_one() -> None:
-    rng = np.random.default_rng(0)
-    gains = rng.integers(0, 3, (3, 9))
-    rows, columns = rng.random(3) < 0.8, rng.random(9) < 0.8
-    assert largest_gains(gains, rows, columns).tolist() == largest_gains(gains.T, columns, rows).T.tolist()
-    assert (largest_gains(gains, rows, columns) <= gains.sum()).all()

@@ -13,20 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn as gnn
-from torch import Tensor, nn
-from torch_geometric.nn import (
-    GATConv,
-    GCNConv,
-    GINConv,
-    GraphConv,
-    GraphNorm,
-    JumpingKnowledge,
-    MessagePassing,
-    SAGEConv,
-    global_add_pool,
-    global_max_pool,
-    global_mean_pool,
-)
+from torch import nn
+from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 from torch_geometric.utils import degree
 
 from flipproof import EdgeNoise, Graph, SmoothedClassifier
@@ -40,12 +28,12 @@ NOISE = EdgeNoise(keep=0.8)
 class Tutorial(nn.Module):
     """PyG's own example of graph classification."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.conv1, self.conv2, self.conv3 = GCNConv(1, WIDTH), GCNConv(WIDTH, WIDTH), GCNConv(WIDTH, WIDTH)
+        self.conv1, self.conv2, self.conv3 = gnn.GCNConv(1, WIDTH), gnn.GCNConv(WIDTH, WIDTH), gnn.GCNConv(WIDTH, WIDTH)
         self.lin = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         x = self.conv1(x, edge_index)
         x = x.relu()
         x = self.conv2(x, edge_index)
@@ -57,16 +45,16 @@ class Tutorial(nn.Module):
 
 
 class Isomorphism(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
         for width in (1, WIDTH, WIDTH):
             mlp = nn.Sequential(nn.Linear(width, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
-            self.convs.append(GINConv(mlp, train_eps=True))
+            self.convs.append(gnn.GINConv(mlp, train_eps=True))
             self.norms.append(nn.BatchNorm1d(WIDTH))
         self.head = nn.Linear(3 * WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         layers = []
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = norm(F.relu(conv(x, edge_index)))
@@ -76,25 +64,25 @@ class Isomorphism(nn.Module):
 
 
 class Sage(nn.Module):
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Any):
         super().__init__()
-        self.first, self.second = SAGEConv(1, WIDTH, **options), SAGEConv(WIDTH, WIDTH)
+        self.first, self.second = gnn.SAGEConv(1, WIDTH, **options), gnn.SAGEConv(WIDTH, WIDTH)
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(2 * WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+    def forward(self, x, edge_index, batch=None):
         x = self.norm(F.elu(self.first(x, edge_index)))
         x = x + F.leaky_relu(self.second(x, edge_index))
         return self.head(torch.cat([global_mean_pool(x, batch), global_max_pool(x, batch)], dim=-1))
 
 
 class Attention(nn.Module):
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Any):
         super().__init__()
-        self.first = GATConv(1, WIDTH, heads=3, dropout=0.3, **options)
-        self.second = GATConv(3 * WIDTH, WIDTH, heads=2, concat=False)
+        self.first = gnn.GATConv(1, WIDTH, heads=3, dropout=0.3, **options)
+        self.second = gnn.GATConv(3 * WIDTH, WIDTH, heads=2, concat=False)
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         x = F.dropout(x, p=0.6, training=self.training)
         x = F.elu(self.first(x, edge_index))
         return self.head(gnn.global_add_pool(self.second(x, edge_index).tanh(), batch))
@@ -103,29 +91,31 @@ class Attention(nn.Module):
 class Sums(nn.Module):
     """GraphConv, normalisation by graph, and a readout in a method."""
 
-    def __init__(self, aggregation: str = "add") -> None:
+    def __init__(self, aggregation="add"):
         super().__init__()
-        self.convs = nn.ModuleList([GraphConv(1, WIDTH, aggr=aggregation), GraphConv(WIDTH, WIDTH, aggr="mean")])
-        self.norm, self.head = GraphNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.convs = nn.ModuleList([gnn.GraphConv(1, WIDTH, aggregation), gnn.GraphConv(WIDTH, WIDTH, "mean")])
+        self.norm, self.head = gnn.GraphNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
         self.scale = nn.Parameter(torch.tensor(0.5))
 
-    def readout(self, x: Tensor, batch: Tensor) -> Tensor:
+    def readout(self, x, batch):
         return global_max_pool(x, batch=batch) * self.scale
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Any = None) -> Tensor:
+    def forward(self, x, edge_index, edge_weight=None, batch=None):
         for conv in self.convs:
             x = self.norm(conv(x, edge_index, edge_weight=edge_weight), batch).relu_()
         return self.head(self.readout(x, batch))
 
 
 class Jumping(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.convs = nn.ModuleList([GCNConv(1, WIDTH, improved=True), GCNConv(WIDTH, WIDTH, add_self_loops=False)])
-        self.jump, self.pool = JumpingKnowledge("cat"), gnn.MeanAggregation()
+        self.convs = nn.ModuleList(
+            [gnn.GCNConv(1, WIDTH, improved=True), gnn.GCNConv(WIDTH, WIDTH, add_self_loops=False)]
+        )
+        self.jump, self.pool = gnn.JumpingKnowledge("cat"), gnn.MeanAggregation()
         self.head = gnn.MLP([2 * WIDTH, WIDTH, CLASSES], norm=None)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         layers = []
         for index in range(len(self.convs)):
             x = torch.sigmoid(self.convs[index](x, edge_index))
@@ -137,36 +127,36 @@ class Branching(nn.Module):
     """Control flow in a part that sees neither edges nor batch does not need to be traced."""
 
     class Head(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.lin = nn.Linear(WIDTH, CLASSES)
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return self.lin(x) if float(x.abs().max()) < 1e6 else x
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.embed = nn.Sequential(nn.Linear(1, WIDTH), nn.GELU())
-        self.conv = gnn.Sequential("x, edge_index", [(GCNConv(WIDTH, WIDTH), "x, edge_index -> x"), nn.ReLU()])
+        self.conv = gnn.Sequential("x, edge_index", [(gnn.GCNConv(WIDTH, WIDTH), "x, edge_index -> x"), nn.ReLU()])
         self.head = self.Head()
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return self.head(global_mean_pool(self.conv(self.embed(x), edge_index), batch))
 
 
 class OneLayer(nn.Module):
     """A convolution, a readout and a linear layer."""
 
-    def __init__(self, conv: nn.Module | None = None, width: int = WIDTH) -> None:
+    def __init__(self, conv=None, width=WIDTH):
         super().__init__()
-        self.conv, self.head = conv or GCNConv(1, WIDTH), nn.Linear(width, CLASSES)
+        self.conv, self.head = conv or gnn.GCNConv(1, WIDTH), nn.Linear(width, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
 
 
 class WithData(OneLayer):
-    def forward(self, data: Any) -> Tensor:  # type: ignore[override]
+    def forward(self, data):
         x, edge_index, batch = data.x, data.edge_index, data.batch
         return super().forward(x, edge_index, batch)
 
@@ -174,19 +164,19 @@ class WithData(OneLayer):
 class Library(nn.Module):
     """A network from PyG's library, with normalisation of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.gnn = gnn.models.GIN(1, WIDTH, 2, norm="graph_norm", jk="cat")
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return self.head(global_add_pool(self.gnn(x, edge_index, batch=batch), batch))
 
 
 class Sized(OneLayer):
     """Arguments by name, and a readout of one graph more than there are."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         x = self.conv(x=x, edge_index=edge_index).relu()
         return self.head(global_add_pool(x, batch, batch.max() + 2)[:-1])
 
@@ -194,22 +184,22 @@ class Sized(OneLayer):
 class Bipartite(OneLayer):
     """More than x and edge_index goes into a layer."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return self.head(global_mean_pool(self.conv(x, edge_index, size=(x.size(0), x.size(0))), batch))
 
 
-class OwnLayer(MessagePassing):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+class OwnLayer(gnn.MessagePassing):
+    def forward(self, x, edge_index):
         return self.propagate(edge_index, x=x)
 
 
 class ReadsEdges(OneLayer):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         return super().forward(x + degree(edge_index[0], x.size(0)).unsqueeze(1), edge_index, batch)
 
 
 class ControlFlow(OneLayer):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x, edge_index, batch):
         x = self.conv(x, edge_index)
         if x.abs().max() > 1e9:
             x = x / 2
@@ -221,18 +211,18 @@ class Homeless(Tutorial):
 
     __module__ = "nowhere"
 
-    def __deepcopy__(self, memo: object) -> Homeless:
+    def __deepcopy__(self, memo):
         raise RuntimeError("one of a kind")
 
 
 class Replaced(Tutorial):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv2.lin = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
 
 
 class Hooked(Tutorial):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv1.register_forward_hook(lambda layer, inputs, output: 2 * output)
 
@@ -247,7 +237,7 @@ TRANSLATED: dict[str, Callable[[], nn.Module]] = {
     "sums and graph norm": Sums,
     "jumping knowledge": Jumping,
     "control flow in the head": Branching,
-    "one Data": lambda: WithData(GCNConv(1, WIDTH, normalize=False)),
+    "one Data": lambda: WithData(gnn.GCNConv(1, WIDTH, normalize=False)),
     "PyG's own GIN": Library,
     "a readout with a size": Sized,
 }
@@ -256,10 +246,10 @@ AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "projection": (lambda: Sage(project=True), "SAGEConv with project"),
     "normalised rows": (lambda: Sage(normalize=True), "SAGEConv with normalize"),
     "residual": (lambda: Attention(residual=True), "GATConv with residual"),
-    "two kinds of nodes": (lambda: OneLayer(GATConv((1, 1), WIDTH)), "two kinds of nodes"),
+    "two kinds of nodes": (lambda: OneLayer(gnn.GATConv((1, 1), WIDTH)), "two kinds of nodes"),
     "a layer inside replaced": (Replaced, "parts that are not PyG's own"),
     "other aggregation": (lambda: Sums("max"), "GraphConv with aggregation 'max'"),
-    "more than edges": (lambda: Bipartite(SAGEConv(1, WIDTH)), "called with more than x and edge_index"),
+    "more than edges": (lambda: Bipartite(gnn.SAGEConv(1, WIDTH)), "called with more than x and edge_index"),
     "reads the edges": (ReadsEdges, "edge_index in getitem"),
     "control flow": (ControlFlow, "cannot be traced"),
     "cannot be copied": (Homeless, "RuntimeError: one of a kind"),
@@ -267,7 +257,7 @@ AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
-def built(make: Callable[[], nn.Module]) -> nn.Module:
+def built(make):
     """The model with weights, and statistics of its normalisation, that are not the initial ones."""
     torch.manual_seed(0)
     model = make()
@@ -278,12 +268,12 @@ def built(make: Callable[[], nn.Module]) -> nn.Module:
     return model.eval()
 
 
-def some_graph(nodes: int = 9, seed: int = 0) -> Graph:
+def some_graph(nodes=9, seed=0):
     adjacency = np.triu(np.random.default_rng(seed).random((nodes, nodes)) < 0.3, 1)
     return Graph(nodes, np.argwhere(adjacency))
 
 
-def both_ways(model: nn.Module, graph: Graph, noise: EdgeNoise = NOISE) -> tuple[Any, Any, Any]:
+def both_ways(model, graph, noise=NOISE):
     """The classifier that is used, and the logits of 64 noisy copies through it and through the model itself."""
     classifier = as_classifier(model, num_classes=CLASSES, features="degree")
     used = classifier.suited(graph, noise)
@@ -292,7 +282,7 @@ def both_ways(model: nn.Module, graph: Graph, noise: EdgeNoise = NOISE) -> tuple
 
 
 @pytest.mark.parametrize("name", TRANSLATED)
-def test_the_twin_has_the_models_logits_and_votes(name: str) -> None:
+def test_the_twin_has_the_models_logits_and_votes(name):
     model = built(TRANSLATED[name])
     # few edges: nodes without a neighbour, and graphs without an edge
     for noise in (NOISE, EdgeNoise(add=0.02, remove=0.8)):
@@ -307,7 +297,7 @@ def test_the_twin_has_the_models_logits_and_votes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AS_IT_IS)
-def test_a_model_that_cannot_be_translated_is_used_as_it_is_and_the_reason_is_told(name: str) -> None:
+def test_a_model_that_cannot_be_translated_is_used_as_it_is_and_the_reason_is_told(name):
     make, reason = AS_IT_IS[name]
     used, scores, wanted = both_ways(built(make), some_graph())
     assert used.path == "message passing"
@@ -315,7 +305,7 @@ def test_a_model_that_cannot_be_translated_is_used_as_it_is_and_the_reason_is_to
     assert np.array_equal(scores, wanted)
 
 
-def test_the_twin_follows_the_model() -> None:
+def test_the_twin_follows_the_model():
     model: Any = built(Sums)
     graph = some_graph()
     classifier = as_classifier(model, num_classes=CLASSES, features="degree")
@@ -331,7 +321,7 @@ def test_the_twin_follows_the_model() -> None:
     assert not np.allclose(before, used.scores(batch))
 
 
-def test_a_translated_classifier_can_be_copied_and_pickled() -> None:
+def test_a_translated_classifier_can_be_copied_and_pickled():
     graph = some_graph()
     smooth = SmoothedClassifier(built(Tutorial), NOISE, num_classes=CLASSES, features="degree")
     votes = smooth.sample(graph, samples=200, seed=1)
@@ -340,7 +330,7 @@ def test_a_translated_classifier_can_be_copied_and_pickled() -> None:
         assert np.array_equal(other.sample(graph, samples=200, seed=1).labels, votes.labels)
 
 
-def test_tracing_leaves_no_trace() -> None:
+def test_tracing_leaves_no_trace():
     functions = global_mean_pool, degree, gnn.global_add_pool
     as_classifier(built(Attention), num_classes=CLASSES, features="degree").suited(some_graph(), NOISE)
     assert (global_mean_pool, degree, gnn.global_add_pool) == functions

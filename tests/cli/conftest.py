@@ -2,5 +2,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def undrawn_here(undrawn: None) -> None:
+def undrawn_here(undrawn):
     """No command here draws figures."""

@@ -3,14 +3,11 @@
 import json
 from pathlib import Path
 
-import pytest
-
 import flipproof as fp
 from support.attacked import trained
-from support.command_line import Shell
 
 
-def save_models() -> None:
+def save_models():
     """``clean`` and ``noisy``, in this folder."""
     gcn, _ = trained("gcn", None)
     gin, _ = trained("gin", 0.9)
@@ -24,7 +21,7 @@ ATTACK = ["attack", "--model", "noisy", "--undefended", "clean", "--graphs", 2, 
 ATTACK += ["--samples", 16, "--confirm-samples", 200]
 
 
-def test_attacks_stand_beside_the_certificates(shell: Shell) -> None:
+def test_attacks_stand_beside_the_certificates(shell):
     save_models()
     shell.done("certify", "--model", "noisy", "--graphs", 2, "--samples", 300, "--out", "c", "--quiet")
     done = shell.done(*ATTACK, "--certificates", "c", "--json", "--out", "a")
@@ -47,25 +44,7 @@ def test_attacks_stand_beside_the_certificates(shell: Shell) -> None:
     assert "a holds a run with seed = 0; asked for seed = 1" in other.err
 
 
-def test_a_model_without_a_defence_is_attacked_as_it_is(shell: Shell) -> None:
+def test_a_model_without_a_defence_is_attacked_as_it_is(shell):
     save_models()
     plain = ["attack", "--model", "clean", "--graphs", 1, "--budget", 1, "--json", "--no-removes", "--out", "d"]
     assert set(json.loads(shell.done(*plain).out)["accuracy_under_attack"]) == {"base"}
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (["--attacks", "nonsense"], "attacks must be among"),
-        (["--samples", 0], "samples must be an integer of at least 1"),
-        (["--confirm-samples", 0], "confirm_samples must be an integer of at least 1"),
-        (["--alpha", 2], "alpha must lie in"),
-        (["--seed", -1], "seed must be an integer from 0"),
-    ],
-)
-def test_wrong_options_are_refused(shell: Shell, option: list[object], message: str) -> None:
-    save_models()
-    done = shell("attack", "--model", "clean", "--graphs", 1, "--out", "x", *option)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert message in done.err
-    assert not Path("x").exists()

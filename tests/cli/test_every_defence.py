@@ -1,9 +1,8 @@
-"""Every defence goes through every command, and a model folder remembers its own; what belongs to another is refused."""
+"""Every defence goes through every command, and a model folder remembers its own."""
 
 import json
-import re
+import shlex
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,25 +11,9 @@ import flipproof as fp
 from flipproof.report.reading import read_run
 from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.saved_run import load_run
-from support.command_line import Shell
+from support.command_line import write_molecules
 
 LITTLE = ["--workers", 1, "--json"]
-
-
-def write_molecules(folder: Path, *, attribute: str = "atom", count: int = 18) -> None:
-    """Rings, whose class says whether most of their atoms are carbon; ``attribute`` is ``atom``, or a number."""
-    folder.mkdir()
-    lines = []
-    for index in range(count):
-        atoms = ["C" if node % 6 < (5 if index % 2 else 2) else "N" for node in range(6 + index % 3)]
-        nodes = [
-            {"id": node, attribute: atom if attribute == "atom" else 12.5 + 2 * (atom == "N")}
-            for node, atom in enumerate(atoms)
-        ]
-        links = [{"source": node, "target": (node + 1) % len(atoms)} for node in range(len(atoms))]
-        (folder / f"{index}.json").write_text(json.dumps({"nodes": nodes, "edges": links}))
-        lines.append(f"{index}.json,{'carbon' if index % 2 else 'other'}\n")
-    (folder / "labels.csv").write_text("".join(lines))
 
 
 # options of train, of certify and predict, the defence in words, the method, the axes of the grid
@@ -47,9 +30,7 @@ EVERY = {
 
 
 @pytest.mark.parametrize(("train", "asking", "title", "method", "changed"), EVERY.values(), ids=list(EVERY))
-def test_every_defence_goes_through_every_command(
-    train: list[Any], asking: list[Any], title: str, method: str, changed: str | None, shell: Shell
-) -> None:
+def test_every_defence_goes_through_every_command(train, asking, title, method, changed, shell):
     write_molecules(Path("molecules"))
     shell.done("train", "--data", "molecules", "--epochs", 25 if changed else 3, *train, "--out", "model", "-q")
     certify = ["certify", "--model", "model", *asking, *LITTLE, "--out", "run"]
@@ -77,9 +58,7 @@ def test_every_defence_goes_through_every_command(
         assert attacked["attacks_within_a_certified_radius"] == 0
     shell.done("report", "run", *([] if baseline else ["--attack", "attacks"]), "-q")
     page = Path("run/report.html").read_text()
-    assert ("These proofs hold with certainty: nothing was sampled." in page) == (
-        not sampled and method != "edge-blind"
-    )
+    assert ("These proofs hold with certainty" in page) == (not sampled and method != "edge-blind")
     if changed:
         certificates = load_run("run").certificates
         for row, certificate in zip(rows, certificates, strict=True):
@@ -92,10 +71,8 @@ def test_every_defence_goes_through_every_command(
         assert "feature_radius" in answers[0]
 
 
-def test_a_model_remembers_its_groups_unless_others_are_typed(shell: Shell) -> None:
-    shell.write(
-        rule="3 * graph.num_edges > graph.num_nodes", nodes=8
-    )  # tells sub-graphs with many edges from those with few
+def test_a_model_remembers_its_groups_unless_others_are_typed(shell):
+    shell.write(rule="3 * graph.num_edges > graph.num_nodes", nodes=8)  # tells sub-graphs by their numbers of edges
     trained = shell.done("train", "--data", "graphs", "--groups", 3, "--epochs", 2, "--out", "model")
     assert "voting: groups 3" in trained.out
     assert fp.models.load_metadata("model").metadata["defence"] == {"name": "voting", "groups": 3}
@@ -108,7 +85,7 @@ def test_a_model_remembers_its_groups_unless_others_are_typed(shell: Shell) -> N
     assert CertifySettings.read(Path("smoothed")).defence["name"] == "smoothing"
 
 
-def test_depth_and_budget_are_options_and_part_of_the_run(shell: Shell) -> None:
+def test_depth_and_budget_are_options_and_part_of_the_run(shell):
     certify = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all", "--groups", 3, "--workers", 1]
     orders = {"counts": ["--depth", 0], "one": ["--depth", 1], "budget": ["--calls", 50], "auto": []}
     radii, questions = {}, {}
@@ -129,11 +106,9 @@ def test_depth_and_budget_are_options_and_part_of_the_run(shell: Shell) -> None:
     assert (refused.code, "depth = 1" in refused.err) == (2, True)
 
 
-def test_noise_of_either_kind_is_changed_alone(shell: Shell) -> None:
+def test_noise_of_either_kind_is_changed_alone(shell):
     write_molecules(Path("molecules"))
-    shell.done(
-        "train", "--data", "molecules", "--keep", 0.95, "--label-keep", 0.9, "--epochs", 2, "--out", "model", "-q"
-    )
+    shell.done(*shlex.split("train --data molecules --keep 0.95 --label-keep 0.9 --epochs 2 --out model -q"))
     for typed, title in (
         (["--keep", 0.8], "keep 0.8 label keep 0.9"),
         (["--label-keep", 0.8], "keep 0.95 label keep 0.8"),
@@ -142,54 +117,3 @@ def test_noise_of_either_kind_is_changed_alone(shell: Shell) -> None:
         out = f"run{typed[0]}"
         done = shell.done("certify", "--model", "model", *typed, "--samples", 50, "--out", out, "--json")
         assert json.loads(done.out)["defended_by"] == title
-
-
-REFUSED = [
-    ("molecules", ["--label-keep", 0.4], "keep must exceed 1 / 2"),
-    ("molecules", ["--label-keep", 2], r"keep must lie in \(0, 1\]"),
-    ("molecules", ["--bit-add", 0.1], "needs bit_add and bit_remove"),
-    ("molecules", ["--bit-add", 0.1, "--bit-remove", 0.1, "--label-keep", 0.9], "on labels or on bits"),
-    ("molecules", ["--label-keep", 0.9, "--features", "degree"], "which the model does not see"),
-    ("weighed", ["--label-keep", 0.9], "one-hot node features"),
-    ("weighed", ["--bit-add", 0.1, "--bit-remove", 0.1], "binary node features"),
-    ("graphs", ["--label-keep", 0.9], "which the model does not see"),
-]
-
-
-@pytest.mark.parametrize(("data", "options", "words"), REFUSED)
-def test_what_noise_does_not_suit_is_refused_before_training(
-    data: str, options: list[object], words: str, shell: Shell
-) -> None:
-    write_molecules(Path("molecules"))
-    write_molecules(Path("weighed"), attribute="mass")
-    outcome = shell("train", "--data", data, "--keep", 0.9, *options, "--out", "model", "-q")
-    assert outcome.code == 2
-    assert re.search(words, outcome.err)
-    assert not Path("model").exists()
-
-
-BLIND = ["train", "--data", "graphs", "--model", "edge-blind", "--out", "blind"]
-VOTING = ["certify", "--model", "own:make", "--groups", 3, "--data", "graphs", "--out", "new"]
-
-
-@pytest.mark.parametrize(
-    ("before", "arguments", "words"),
-    [
-        ([], [*BLIND, "--groups", 3], "--groups belongs to voting, and the defence here is edge-blind (leave it out)"),
-        (BLIND, ["certify", "--model", "blind", "--groups", 3, "--out", "new"], "the defence here is edge-blind"),
-        (BLIND, ["certify", "--model", "blind", "--samples", 5, "--out", "new"], "--samples belongs to smoothing"),
-        ([], [*VOTING, "--feature-groups", 2, "--depth", 1], "knows no prices"),
-        ([], ["attack", "--model", "own:make", "--data", "graphs", "--changes", 1, "--out", "new"], "labels or bits"),
-        ([], ["train", "--data", "graphs", "--budget", 2, "--model", "gin", "--out", "new"], "local needs --model local"),
-        ([], ["train", "--data", "graphs", "--counts-only", "--keep", 0.9, "--out", "new"], "--counts-only belongs to"),
-        ([], [*VOTING, "--nodes", 1], "--nodes belongs to local"),
-    ],
-)  # fmt: skip
-def test_what_belongs_to_another_defence_is_refused(
-    before: list[Any], arguments: list[Any], words: str, shell: Shell
-) -> None:
-    if before:
-        shell.done(*before, "-q")
-    refused = shell(*arguments)
-    assert (refused.code, refused.err.count("\n"), Path("new").exists()) == (2, 1, False), refused.err
-    assert words in refused.err

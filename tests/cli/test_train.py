@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from flipproof import models
-from support.command_line import Command, Shell
-from support.shared_data import data_root
 
 
-def train(command: Command, *arguments: object) -> dict[str, object]:
+def train(command, *arguments: object):
     done = command("train", "--epochs", 2, "--json", *arguments)
     assert done.code == 0, done.err
     assert done.err == ""
@@ -18,7 +16,7 @@ def train(command: Command, *arguments: object) -> dict[str, object]:
     return summary
 
 
-def test_everything_certify_needs_is_stored(shell: Shell) -> None:
+def test_everything_certify_needs_is_stored(shell):
     noise = ["--add", 0.1, "--remove", 0.3]
     summary = train(shell, "--data", "graphs", *noise, "--split-seed", 5, "--out", "models/m", "--model", "gcn")
     assert summary["graphs"] == {"train": 7, "validation": 1, "test": 4}
@@ -36,32 +34,21 @@ def test_everything_certify_needs_is_stored(shell: Shell) -> None:
     assert settings["model_sha256"] == saved.weights_hash
 
 
-def test_a_real_data_set_by_name(tmp_path: Path, command: Command) -> None:
-    noise, model = ["--add", 0.01, "--remove", 0.3], tmp_path / "m"
-    train(command, "--data", "MUTAG", "--root", data_root(), *noise, "--out", model)
-    certify = ["certify", "--model", model, "--samples", 50, "--graphs", 3, "--json", "--out", tmp_path / "run"]
-    done = command(*certify)
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["data"] == "MUTAG"
-    other = command(*certify[:-1], tmp_path / "other", "--data", "PTC_MR", "--root", data_root())
-    assert (other.code, "features" in other.err or "the model failed" in other.err) == (2, True)
-
-
-def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def stopped_after(epochs, monkeypatch):
     """Ctrl-C in the middle of the epoch after so many."""
     from flipproof.training.loop import _State
 
     step = _State.run_step
 
-    def stop(state: _State, *arguments: object) -> object:
+    def stop(state, *arguments: object):
         if len(state.history) == epochs:
             raise KeyboardInterrupt
-        return step(state, *arguments)  # type: ignore[arg-type]
+        return step(state, *arguments)
 
     monkeypatch.setattr(_State, "run_step", stop)
 
 
-def test_ctrl_c_and_the_same_command_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+def test_ctrl_c_and_the_same_command_again(tmp_path, monkeypatch, command):
     arguments = ["train", "--data", "topologies:24", "--keep", 0.9, "--epochs", 4, "--copies", 2]
     with monkeypatch.context() as patched:
         stopped_after(0, patched)
@@ -86,46 +73,3 @@ def test_ctrl_c_and_the_same_command_again(tmp_path: Path, monkeypatch: pytest.M
     for file in ("weights.safetensors", "config.json"):
         assert (tmp_path / "m" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     assert not (tmp_path / "m.part").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--model", "resnet"], "--model must be one of gcn, gin, graphsage, gat, local, node-gcn, edge-blind"),
-        (["--corrected"], "--corrected is for gin under noise; got --model gin and no noise"),
-        (["--objective", "votes"], "objective must be one of samples, majority, attacked, attacked-votes; got 'votes'"),
-        (["--objective", "majority", "--keep", 0.9], "the majority objective needs several noisy copies; got copies=1"),
-        (["--model", "edge-blind", "--hidden", 8], "--hidden and --objective belong to networks"),
-        (["--defence", "magic"], "got 'magic' (smoothing is the usual one)"),
-        (
-            ["--keep", 0.9, "--groups", 3],
-            "--groups belongs to voting, and the defence here is smoothing (leave it out)",
-        ),
-        (["--model", "gat", "--hidden", 30], "hidden must be a multiple of the 4 heads of gat; got 30"),
-    ],
-)
-def test_models_that_do_not_exist_are_refused(
-    arguments: list[object], words: str, tmp_path: Path, command: Command
-) -> None:
-    done = command("train", "--data", "topologies:24", *arguments, "--out", tmp_path / "m")
-    assert (done.code, done.err.count("\n"), list(tmp_path.iterdir())) == (2, 1, [])
-    assert words in done.err
-
-
-@pytest.mark.parametrize("network", ["graphsage", "gat"])
-def test_every_network_by_name(network: str, tmp_path: Path, command: Command) -> None:
-    data = ["--data", "topologies:24", "--keep", 0.9, "--model", network]
-    assert train(command, *data, "--out", tmp_path / "m")["network"] == network
-    assert models.load(tmp_path / "m").config["name"] == network
-
-
-def test_tables_without_json_and_nothing_when_quiet(tmp_path: Path, command: Command) -> None:
-    arguments = ["train", "--data", "topologies:24", "--epochs", 1, "--out", tmp_path / "m"]
-    shown = command(*arguments)
-    assert shown.code == 0, shown.err
-    assert "accuracy on validation" in shown.out
-    assert f"next: flipproof certify --model {tmp_path / 'm'}" in shown.out
-    assert "training: 1 of 1 epochs" in shown.err
-    assert "\x1b" not in shown.out + shown.err
-    quiet = command(*arguments, "--replace", "--quiet")
-    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")

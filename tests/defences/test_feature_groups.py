@@ -12,7 +12,7 @@ PATH = fp.Graph(4, [(0, 1), (1, 2), (2, 3)], np.eye(3)[[0, 1, 2, 0]])
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_attack_within_the_certified_region_changes_the_vote(seed: int) -> None:
+def test_no_attack_within_the_certified_region_changes_the_vote(seed):
     voting = fp.VotingClassifier(hashed(seed, 7), fp.EdgeGroups(3, key=seed), feature_groups=3, num_classes=2)
     certificate = voting.certify(PATH)
     assert certificate.axes == ("flips", "changed nodes")
@@ -28,7 +28,7 @@ def test_no_attack_within_the_certified_region_changes_the_vote(seed: int) -> No
             assert labels[key] == certificate.label
 
 
-def test_the_region_ends_where_an_attack_succeeds() -> None:
+def test_the_region_ends_where_an_attack_succeeds():
     """A classifier that knows the clean sub-graphs by heart and says something else of all others."""
     known = set()
     full = (fp.EdgeGroups(3, key=key) for key in range(100))
@@ -39,7 +39,7 @@ def test_the_region_ends_where_an_attack_succeeds() -> None:
         and (np.bincount(division.of_nodes(4, 3), minlength=3) > 0).all()
     )
 
-    def by_heart(graphs: list[fp.Graph]) -> list[int]:
+    def by_heart(graphs):
         return [int((graph.topology, graph.node_features.tobytes()) not in known) for graph in graphs]
 
     for shown in groups.shown(PATH, 3):
@@ -50,13 +50,11 @@ def test_the_region_ends_where_an_attack_succeeds() -> None:
     assert (certificate.radius, certificate.feature_radius) == (1, 1)  # two rows or columns are 6 of 9 votes
     ends = {(certificate.radius + 1, 0), (0, certificate.feature_radius + 1), (1, 1)}
     for flips, changes in ends:
-        answers = [
-            int(voting.defence.votes(voting, graph).counts.argmax()) for graph in attacked_graphs(PATH, flips, changes)
-        ]
+        answers = [voting.defence.votes(voting, g).counts.argmax() for g in attacked_graphs(PATH, flips, changes)]
         assert 1 in answers
 
 
-def test_a_sub_graph_shows_the_features_of_its_own_group() -> None:
+def test_a_sub_graph_shows_the_features_of_its_own_group():
     groups = fp.EdgeGroups(2, key=3)
     members = groups.of_nodes(4, 3)
     assert members.tolist() == groups.of_nodes(9, 3)[:4].tolist()
@@ -65,7 +63,7 @@ def test_a_sub_graph_shows_the_features_of_its_own_group() -> None:
         assert not shown.node_features[members != number].any()
     seen = []
 
-    def look(graphs: list[fp.Graph]) -> list[int]:
+    def look(graphs):
         seen.extend(graphs)
         return [0] * len(graphs)
 
@@ -79,7 +77,7 @@ def test_a_sub_graph_shows_the_features_of_its_own_group() -> None:
     )
 
 
-def test_evidence_keeps_what_it_needs() -> None:
+def test_evidence_keeps_what_it_needs():
     voting = fp.VotingClassifier(hashed(0, 4), 3, feature_groups=2, num_classes=2)
     votes = voting.vote(PATH)
     again = type(votes).from_bytes(votes.to_bytes())
@@ -89,7 +87,7 @@ def test_evidence_keeps_what_it_needs() -> None:
     assert not fp.VotingClassifier(hashed(0, 4), 3, num_classes=2).defence.made(again, 2)
 
 
-def test_one_group_is_voting_as_it_was() -> None:
+def test_one_group_is_voting_as_it_was():
     plain = fp.VotingClassifier(hashed(1, 5), 3, num_classes=2)
     single = fp.VotingClassifier(hashed(1, 5), 3, feature_groups=1, num_classes=2)
     assert plain.certify(PATH, depth=1).to_dict() == single.certify(PATH, depth=1).to_dict()
@@ -97,14 +95,14 @@ def test_one_group_is_voting_as_it_was() -> None:
     assert plain.certify(PATH).feature_radius is None
 
 
-def test_how_the_model_is_run_depends_on_no_feature_value() -> None:
+def test_how_the_model_is_run_depends_on_no_feature_value():
     voting = fp.VotingClassifier(hashed(0, 4), 3, feature_groups=2, num_classes=2)
     changed = PATH.replaced(node_features=np.eye(3)[[2, 2, 1, 0]])
     shown = [voting.shown(graph).node_features.tobytes() for graph in (PATH, changed)]
     assert shown[0] == shown[1]
 
 
-def test_wrong_input_is_one_sentence() -> None:
+def test_wrong_input_is_one_sentence():
     voting = fp.VotingClassifier(hashed(0, 4), 3, feature_groups=2, num_classes=2)
     with pytest.raises(fp.InputError, match="knows no prices; got depth 1"):
         voting.certify(PATH, depth=1)
@@ -118,13 +116,13 @@ def test_wrong_input_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("renumber", [False, True])
-def test_training_shows_one_feature_group_and_validation_all(renumber: bool) -> None:
+def test_training_shows_one_feature_group_and_validation_all(renumber):
     groups = fp.EdgeGroups(2)
     view = SubGraphs(groups, renumber=renumber, feature_groups=3)
     parts = LabelledGraphs([PATH.replaced(label=0), PATH.replaced(label=1)], "graphs")
     batch = parts.padded(torch.arange(2))
 
-    def draws(purpose: str, shape: tuple[int, ...]) -> np.ndarray:
+    def draws(purpose, shape):
         return np.random.default_rng(len(purpose)).integers(0, 2**32, shape, dtype=np.uint32)
 
     shown = view.show(batch, 5, draws).own.numpy()
@@ -138,9 +136,3 @@ def test_training_shows_one_feature_group_and_validation_all(renumber: bool) -> 
     edges = adjacency.view(3, 2, 2, 4, 4).numpy()
     for number, graph in enumerate(groups.sub_graphs(PATH)):
         assert (edges[:, number] == graph.adjacency()).all()
-
-
-def test_training_on_feature_groups_is_recorded() -> None:
-    graphs = [PATH.replaced(label=label) for label in (0, 1, 0, 1)]
-    result = fp.train_voting(fp.models.GIN(in_features=3, num_classes=2), graphs, groups=2, feature_groups=3, epochs=1)
-    assert result.settings["feature_groups"] == 3

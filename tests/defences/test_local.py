@@ -12,7 +12,7 @@ from flipproof.certificates.local_scores import LocalScores, leads_over_rivals
 from flipproof.defences.changed_nodes import changed_graphs, number_of_changes
 from flipproof.defences.defence import described
 from flipproof.defences.local import LocalRequest
-from flipproof.defences.local_votes import NodeSet
+from flipproof.defences.local_votes import NodeSet, answer_to
 from flipproof.defences.target import Effort
 from flipproof.graphs import pairs_of_slots
 from flipproof.models import GIN, Local
@@ -22,8 +22,6 @@ from support.local_tables import (
     CASES,
     all_attacks,
     compared,
-    deployed,
-    fill_odds,
     fill_table,
     one_change,
     random_graph,
@@ -43,15 +41,9 @@ def scores_of(local, graph, per_node=None):
 
 def loud(in_features=0, num_classes=2, *, seed=0):
     """A network whose votes differ much from view to view."""
-    model = Local(in_features, num_classes, hidden=8, seed=seed).eval()
-    with torch.no_grad():
-        model.voters.outer.weight.mul_(30)
-        model.voters.view.weight.mul_(3)
-        model.voters.offset[-1].weight.mul_(1 if model.in_features else 10)
+    model = wild(in_features, num_classes, seed=seed)
     if model.in_features:
-        rng = np.random.default_rng(seed)
-        fill_odds(model, rng)
-        model.hear([rng.uniform(0.5, 1)])
+        model.hear([np.random.default_rng(seed).uniform(0.5, 1)])
     return model
 
 
@@ -84,8 +76,8 @@ def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen):
         if certificate.abstains:
             continue
         attacks = list(all_attacks(graph))
-        assert all(deployed(local, attacked) == local.predict(attacked) for _, attacked in attacks[seed::20])
-        fooling = [len(flips) for flips, attacked in attacks if deployed(local, attacked) != certificate.label]
+        assert all(answer_to(local, attacked) == local.predict(attacked) for _, attacked in attacks[seed::20])
+        fooling = [len(flips) for flips, attacked in attacks if answer_to(local, attacked) != certificate.label]
         truth = min(fooling, default=graph.num_slots + 1) - 1
         assert certificate.radius <= truth
         assert (certificate.radius > 0) == (truth > 0)
@@ -142,9 +134,9 @@ def test_depth_is_the_most_that_is_certified():
         model.voters.offset[-1].bias.fill_(50.0)
     sure = fp.LocalClassifier(model)
     assert sure.certify(graph, per_node=2).radius == 2
-    assert sure.certify(graph).radius == 66 or sure.certify(graph).radius >= 11
+    assert sure.certify(graph).radius == 64, "the margin is proved up to here"
     assert scores_of(local, graph, per_node=1).depth == 1
-    assert local.certify(fp.Graph(1, [])).radius in (-1, 0), "a graph of one node has nothing to attack"
+    assert local.certify(fp.Graph(1, [])).radius == 0, "nothing to attack"
 
 
 def test_a_folder_and_a_file_give_the_same_back(tmp_path):
@@ -353,15 +345,18 @@ def test_silent_votes_withstand_everything_and_nothing_else_does():
     assert scores_of(fp.LocalClassifier(model, trust_features=True), graph).bound.any()
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "edge labels"])
-def test_no_attack_on_nodes_and_edges_inside_the_radius(name):
+@pytest.mark.parametrize(("networks", "nodes"), [(6, 3), pytest.param(12, 4, marks=pytest.mark.guarantee)])
+@pytest.mark.parametrize("name", CASES)
+def test_no_attack_on_nodes_and_edges_inside_the_radius(name, networks, nodes):
     """Every change of a node with every set of flips: no radius above the truth, and a change alone is decided exactly."""
-    radii = list(compared(networks=6, nodes=3, **CASES[name]))
+    radii = list(compared(networks=networks, nodes=nodes, **CASES[name]))
     for radius, truth in radii:
         assert radius <= truth
         assert (radius < 0) == (truth < 0)
     assert len(radii) >= 9
     assert max(radius for radius, _ in radii) > 0
+    if nodes == 4:
+        assert sum(radius == truth for radius, truth in radii) >= 0.75 * len(radii)
 
 
 @pytest.mark.parametrize("nodes", [2, pytest.param(3, marks=pytest.mark.guarantee)])

@@ -1,18 +1,16 @@
 """Certificates of single nodes: votes against a plain loop over noisy copies, storage, and what is refused."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.nn import GCNConv, global_mean_pool
 
 from flipproof import BitNoise, EdgeNoise, Graph, InputError, LabelNoise, NodeVotes, SmoothedClassifier
 from flipproof.models import GCN, NodeGCN
-from flipproof.noise import FeatureNoise, SampleStream
+from flipproof.noise import SampleStream
 
 NODES, WIDTH, CLASSES = 30, 6, 3
 RNG = np.random.default_rng(0)
@@ -25,36 +23,36 @@ STILL = EdgeNoise(add=0, remove=0)
 class UserGCN(nn.Module):
     """As users write it; with ``batch`` if wanted, pooled if wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(1)
             self.first, self.second = GCNConv(WIDTH, 8), GCNConv(8, CLASSES)
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+    def forward(self, x, edge_index):
         return self.second(self.first(x, edge_index).relu(), edge_index)
 
 
 class WithBatch(UserGCN):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:  # type: ignore[override]
+    def forward(self, x, edge_index, batch):
         return super().forward(x, edge_index)
 
 
 class Pooling(UserGCN):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:  # type: ignore[override]
+    def forward(self, x, edge_index, batch):
         return global_mean_pool(super().forward(x, edge_index), batch)
 
 
 class Random(UserGCN):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+    def forward(self, x, edge_index):
         return super().forward(x, edge_index) + torch.randn(len(x), CLASSES)
 
 
-def own() -> NodeGCN:
+def own():
     return NodeGCN(WIDTH, CLASSES, hidden=8, seed=3).eval()
 
 
-def smoothed(model: nn.Module, noise: EdgeNoise, feature_noise: FeatureNoise | None = None) -> SmoothedClassifier:
+def smoothed(model, noise, feature_noise=None):
     return SmoothedClassifier(model, noise, num_classes=CLASSES, feature_noise=feature_noise, trust_features=True)
 
 
@@ -68,13 +66,10 @@ def smoothed(model: nn.Module, noise: EdgeNoise, feature_noise: FeatureNoise | N
         (LABELS, EdgeNoise(keep=0.9), LabelNoise(keep=0.7)),
     ],
 )
-def test_votes_are_those_of_a_plain_loop(
-    make: Callable[[], Any], graph: Graph, noise: EdgeNoise, feature_noise: FeatureNoise | None
-) -> None:
+def test_votes_are_those_of_a_plain_loop(make, graph, noise, feature_noise):
     model, samples = make(), 50
     votes = smoothed(model, noise, feature_noise).sample_nodes(graph, samples=samples, seed=4)
     batch, _ = SampleStream(graph, noise, seed=4).batch(0, samples)
-    assert graph.node_features is not None
     shown = [graph.node_features] * samples
     if feature_noise is not None:
         shown = list(feature_noise.stream(graph, seed=4).shown(0, samples)[0])
@@ -88,9 +83,9 @@ def test_votes_are_those_of_a_plain_loop(
     assert np.array_equal(votes.counts, counts)
 
 
-def test_degrees_are_those_of_the_noisy_copy() -> None:
+def test_degrees_are_those_of_the_noisy_copy():
     class ByDegree(nn.Module):
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        def forward(self, x, edge_index):
             return torch.cat([x < 1, x >= 1], dim=1).float()
 
     bare, noise = Graph(NODES, EDGES), EdgeNoise(add=0, remove=0.5)
@@ -101,7 +96,7 @@ def test_degrees_are_those_of_the_noisy_copy() -> None:
 
 
 @pytest.mark.parametrize("feature_noise", [None, BitNoise(add=0.05, remove=0.6)])
-def test_stored_votes_come_back(feature_noise: FeatureNoise | None, tmp_path: Any) -> None:
+def test_stored_votes_come_back(feature_noise, tmp_path):
     votes = smoothed(own(), EdgeNoise(add=0, remove=0.6), feature_noise).sample_nodes(BITS, samples=100, seed=0)
     votes.save(tmp_path / "votes.npz")
     again = NodeVotes.load(tmp_path / "votes.npz")
@@ -112,7 +107,7 @@ def test_stored_votes_come_back(feature_noise: FeatureNoise | None, tmp_path: An
     assert not altered.made_again()
 
 
-def test_certificates_of_chosen_nodes() -> None:
+def test_certificates_of_chosen_nodes():
     smooth = smoothed(own(), EdgeNoise(add=0, remove=0.6))
     votes = smooth.sample_nodes(BITS, samples=300, seed=0)
     everywhere, few = votes.certificates(alpha=0.01), [7, 3, 3]
@@ -155,14 +150,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str) -> None:
+def test_refused(case):
     make, use, words = REFUSED[case]
     with pytest.raises(InputError, match=words) as error:
-        use(smoothed(make(), NOISE))  # type: ignore[operator]
+        use(smoothed(make(), NOISE))
     assert "\n" not in str(error.value)
 
 
-def test_features_that_do_not_suit_their_noise() -> None:
+def test_features_that_do_not_suit_their_noise():
     numbers = BITS.replaced(node_features=RNG.normal(size=(NODES, WIDTH)))
     with pytest.raises(InputError, match=re.escape("BitNoise needs binary node features")):
         smoothed(own(), STILL, BitNoise(keep=0.9)).certify_nodes(numbers)

@@ -1,43 +1,28 @@
 """SmoothedClassifier: certificates are re-readings of votes, votes are a function of seed, graph and index alone."""
 
 import json
-import pickle
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from scipy import stats
 from torch_geometric import transforms
 
 import flipproof as fp
 from flipproof import certify_votes
-from flipproof.classifiers.classifier import BlackBoxClassifier
-from flipproof.datasets import Dataset
-from flipproof.defences.baselines import NoDefence
-from flipproof.defences.defence import _TRIED_FIRST, DefendedClassifier
-from flipproof.engines import Processes, ThisProcess
-from flipproof.errors import InputError
-from flipproof.models import GCN, GIN
-from flipproof.noise import BLOCK
-from flipproof.runs.run_folder import Store
-from flipproof.studies.search_space import space
+from flipproof.engines import ThisProcess
+from flipproof.models import GIN
 from support.learnable import Blind
 
 NOISE = fp.EdgeNoise(keep=0.85)
 
 
-def triangles(graph: fp.Graph) -> int:
+def triangles(graph):
     adjacency = graph.adjacency()
     return round(float(np.trace(adjacency @ adjacency @ adjacency)) / 6)
 
 
-def few_or_many(graphs: list[fp.Graph]) -> list[int]:
+def few_or_many(graphs):
     """No triangle, one or two, more: exact, and the same for relabelled graphs."""
     return [min(2, (triangles(graph) + 1) // 2) for graph in graphs]
 
@@ -45,36 +30,33 @@ def few_or_many(graphs: list[fp.Graph]) -> list[int]:
 class FewOrMany(torch.nn.Module):
     """The same on matrices: as exact, and faster."""
 
-    def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, x, adj, mask):
         count = torch.einsum("bij,bjk,bki->b", adj, adj, adj) / 6
         label = ((count + 1) // 2).clamp(max=2)
         return -(label[:, None] - torch.arange(3)).abs()
 
 
-def fast(noise: fp.EdgeNoise = NOISE) -> fp.SmoothedClassifier:
+def fast(noise=NOISE):
     return fp.SmoothedClassifier(FewOrMany().eval(), noise, num_classes=3, features="constant")
 
 
 @pytest.fixture
-def smooth() -> fp.SmoothedClassifier:
+def smooth():
     return fp.SmoothedClassifier(few_or_many, NOISE, num_classes=3)
 
 
-def wheel(spokes: int = 5) -> fp.Graph:
+def wheel(spokes=5):
     rim = [(1 + k, 1 + (k + 1) % spokes) for k in range(spokes)]
     return fp.Graph(spokes + 1, rim + [(0, k) for k in range(1, spokes + 1)], name=f"wheel {spokes}")
 
 
-def graphs() -> list[fp.Graph]:
+def graphs():
     return [wheel(4), wheel(5), fp.Graph(6, [(0, 1)]), fp.Graph(1, []), fp.Graph(5, []), wheel(6)]
-
-
-# ---- one graph -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["votes", "paper", "influence"])
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
-def test_a_certificate_is_read_off_the_votes(smooth: fp.SmoothedClassifier, method: str, alpha: float) -> None:
+def test_a_certificate_is_read_off_the_votes(smooth, method, alpha):
     votes = smooth.sample(wheel(), samples=2000, seed=4)
     again = certify_votes(votes, alpha=alpha, method=method)
     assert smooth.certify(wheel(), samples=2000, alpha=alpha, seed=4, method=method) == again
@@ -84,26 +66,15 @@ def test_a_certificate_is_read_off_the_votes(smooth: fp.SmoothedClassifier, meth
     assert again.noise == NOISE
 
 
-@pytest.mark.parametrize("method", ["votes", "paper", "influence"])
-@pytest.mark.parametrize("samples", [1, 500, BLOCK, BLOCK + 1])
-def test_a_prefix_of_the_votes_is_what_fewer_samples_would_have_been(method: str, samples: int) -> None:
-    votes = fast().sample(wheel(), samples=2 * BLOCK + 10, seed=4)
-    prefix = certify_votes(votes, samples=samples, method=method)
-    assert prefix == fast().certify(wheel(), samples=samples, seed=4, method=method)
-    assert prefix.samples == sum(prefix.counts) == samples
-
-
-def test_a_smaller_alpha_never_gives_a_larger_radius() -> None:
+def test_a_smaller_alpha_never_gives_a_larger_radius():
     votes = fast().sample(wheel(), samples=3000, seed=0)
     for method in ("votes", "paper"):
         radii = [certify_votes(votes, alpha=alpha, method=method).radius for alpha in (1e-9, 1e-3, 0.1, 0.4)]
         assert radii == sorted(radii)
 
 
-def test_without_a_seed_a_fresh_one_is_drawn_and_recorded(smooth: fp.SmoothedClassifier) -> None:
+def test_without_a_seed_a_fresh_one_is_drawn_and_recorded(smooth):
     first, second = (smooth.certify(wheel(), samples=200) for _ in range(2))
-    assert first.seed is not None
-    assert second.seed is not None
     assert first.seed != second.seed  # false alarm once in 2**63
     assert smooth.certify(wheel(), samples=200, seed=first.seed) == first
     votes = smooth.sample(wheel(), samples=200)
@@ -113,23 +84,12 @@ def test_without_a_seed_a_fresh_one_is_drawn_and_recorded(smooth: fp.SmoothedCla
     assert many[0].seed == many[1].seed != first.seed
 
 
-def test_predict(smooth: fp.SmoothedClassifier) -> None:
-    assert repr(smooth) == (
-        "SmoothedClassifier(function, Smoothing(noise=EdgeNoise(keep=0.85), feature_noise=None), num_classes=3)"
-    )
-    assert smooth.predict(wheel(6), samples=500, seed=0) == 2
-    assert smooth.predict(fp.Graph(5, []), samples=500, seed=0) == 0
-    close = fp.SmoothedClassifier(lambda gs: [g.num_edges % 2 for g in gs], NOISE, num_classes=2)
-    assert close.predict(wheel(6), samples=500, seed=0) is None
-    assert close.certify(wheel(6), samples=500, seed=0).abstains
-
-
-def test_predict_names_a_wrong_class_with_probability_alpha_at_most() -> None:
+def test_predict_names_a_wrong_class_with_probability_alpha_at_most():
     """One slot, empty: class 1 (an edge) has share 0.45. Of 600 predictions at alpha 0.1 the number of wrong ones is at most
     Binomial(600, 0.1) in law; a limit of 90 is exceeded by chance with probability 5e-5."""
 
     class Edge(torch.nn.Module):
-        def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        def forward(self, x, adj, mask):
             return torch.stack([torch.full((len(x),), 0.5), adj[:, 0, 1]], dim=1)
 
     assert stats.binom.sf(90, 600, 0.1) < 5e-5
@@ -142,7 +102,7 @@ def test_predict_names_a_wrong_class_with_probability_alpha_at_most() -> None:
 
 
 @pytest.mark.parametrize("method", ["votes", "paper", "influence"])
-def test_a_single_node_no_edges_and_no_noise(smooth: fp.SmoothedClassifier, method: str) -> None:
+def test_a_single_node_no_edges_and_no_noise(smooth, method):
     single = smooth.certify(fp.Graph(1, []), samples=100, method=method)
     assert (single.label, single.radius, single.num_slots) == (0, 0, 0)
     calm = fp.SmoothedClassifier(few_or_many, fp.EdgeNoise(keep=0.97), num_classes=3)
@@ -155,32 +115,7 @@ def test_a_single_node_no_edges_and_no_noise(smooth: fp.SmoothedClassifier, meth
     assert (certificate.label, certificate.radius) == (2, 0)
 
 
-def test_frozen_pairs_are_never_seen_flipped() -> None:
-    frozen = {(0, 1), (0, 4), (2, 4), (3, 5)}
-    graph = fp.Graph(6, [(0, 1), (1, 2), (2, 4), (4, 5)], frozen=frozen)
-    seen: dict[tuple[int, int], set[bool]] = {}
-
-    def watch(noisy: list[fp.Graph]) -> list[int]:
-        for graph in noisy:
-            for u in range(6):
-                for v in range(u + 1, 6):
-                    seen.setdefault((u, v), set()).add(bool(graph.adjacency()[u, v]))
-        return [0] * len(noisy)
-
-    certificate = fp.SmoothedClassifier(watch, fp.EdgeNoise(keep=0.6), num_classes=2).certify(
-        graph, samples=200, seed=0
-    )
-    clean = graph.adjacency()
-    for (u, v), states in seen.items():
-        assert states == ({bool(clean[u, v])} if (u, v) in frozen else {True, False})
-    assert certificate.num_slots == 11
-    assert certificate.radius <= 11
-
-
-# ---- the same votes whatever the order, the batch or the process -------------------------------------------------------
-
-
-def test_the_order_of_graphs_does_not_matter(smooth: fp.SmoothedClassifier) -> None:
+def test_the_order_of_graphs_does_not_matter(smooth):
     in_order = smooth.certify_all(graphs(), samples=600, seed=3)
     order = np.random.default_rng(0).permutation(len(graphs()))
     shuffled = smooth.certify_all([graphs()[k] for k in order], samples=600, seed=3)
@@ -188,53 +123,13 @@ def test_the_order_of_graphs_does_not_matter(smooth: fp.SmoothedClassifier) -> N
     assert in_order == [smooth.certify(graph, samples=600, seed=3) for graph in graphs()]
 
 
-VOTES_OF_TWO_MODELS = """
-import torch
-import flipproof as fp
-
-torch.set_num_threads(1)  # a float model rounds the same only with as many threads
-graph = fp.Graph(6, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5)])
-noise = fp.EdgeNoise(keep=0.85)
-network = fp.models.GCN(1, 3, seed=0).eval()
-with torch.no_grad():  # so that the classes share the votes
-    network.head.bias.copy_(torch.tensor([0.1627, 0.0825, -0.2688]))
-exact = fp.SmoothedClassifier(lambda graphs: [g.num_edges % 3 for g in graphs], noise, num_classes=3)
-rounding = fp.SmoothedClassifier(network, noise, features="degree")
-votes = [smooth.sample(graph, samples=1500, seed=11) for smooth in (exact, rounding)]
-cast = [[part.labels.tolist(), list(part.checksums)] for part in votes]
-"""
-
-
-def test_another_process_casts_the_same_votes() -> None:
-    threads = torch.get_num_threads()
-    here: dict[str, Any] = {}
-    exec(VOTES_OF_TWO_MODELS, here)
-    torch.set_num_threads(threads)
-    program = VOTES_OF_TWO_MODELS + "\nimport json\nprint(json.dumps(cast))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == here["cast"]
-    assert all(len(set(labels)) > 1 for labels, _ in here["cast"])
-
-
-def test_other_forms_of_the_classifier_and_a_file_give_the_same_votes(
-    smooth: fp.SmoothedClassifier, tmp_path: Any
-) -> None:
-    votes = smooth.sample(wheel(), samples=300, seed=2)
-    assert fast().sample(wheel(), samples=300, seed=2) == votes
-    votes.save(tmp_path / "votes.npz")
-    assert certify_votes(fp.Votes.load(tmp_path / "votes.npz")) == certify_votes(votes)
-    network = fp.SmoothedClassifier(GCN(1, 3, seed=0).eval(), NOISE, features="degree")
-    copy = pickle.loads(pickle.dumps(network))
-    assert copy.sample(wheel(), samples=100, seed=0) == network.sample(wheel(), samples=100, seed=0)
-
-
-def same_law(first: NDArray[Any], second: NDArray[Any], *, false_alarm: float) -> bool:
+def same_law(first, second, *, false_alarm):
     """Test of fit: two sets of votes come from the same law (chi-squared, on classes with votes)."""
     table = np.stack([first, second])
     return bool(stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue > false_alarm)
 
 
-def test_relabelling_the_nodes_leaves_the_distribution_of_votes() -> None:
+def test_relabelling_the_nodes_leaves_the_distribution_of_votes():
     """A permutation-invariant classifier on a graph and relabelled copies, 4,096 votes each; false-alarm rate 5 x 1e-6.
     Other nodes mean other slots, hence other samples: the votes differ, their law must not."""
     smooth = fast(fp.EdgeNoise(add=0.1, remove=0.3))
@@ -247,18 +142,7 @@ def test_relabelling_the_nodes_leaves_the_distribution_of_votes() -> None:
         assert same_law(votes.counts, relabelled.counts, false_alarm=1e-6)
 
 
-def test_the_test_of_fit_notices_a_classifier_that_knows_the_nodes() -> None:
-    """The planted opposite: a classifier that looks at node 0, which is the hub in one copy and not in the other."""
-    smooth = fp.SmoothedClassifier(lambda gs: [min(2, int(g.degrees[0]) // 2) for g in gs], NOISE, num_classes=3)
-    copy = fp.Graph(6, np.roll(np.arange(6), 1)[wheel().edges])
-    counts = [smooth.sample(graph, samples=512, seed=0).counts for graph in (wheel(), copy)]
-    assert not same_law(*counts, false_alarm=1e-6)
-
-
-# ---- many graphs -------------------------------------------------------------------------------------------------------
-
-
-def test_simultaneous_divides_alpha_by_the_number_of_graphs(smooth: fp.SmoothedClassifier) -> None:
+def test_simultaneous_divides_alpha_by_the_number_of_graphs(smooth):
     together = smooth.certify_all(graphs(), samples=500, seed=0, alpha=0.06, simultaneous=True)
     assert together == smooth.certify_all(graphs(), samples=500, seed=0, alpha=0.06 / 6)
     assert together[0].alpha == pytest.approx(0.01)
@@ -266,7 +150,7 @@ def test_simultaneous_divides_alpha_by_the_number_of_graphs(smooth: fp.SmoothedC
     assert smooth.certify_all([]) == []
 
 
-def test_the_progress_bar_runs_on_stderr(smooth: fp.SmoothedClassifier, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_bar_runs_on_stderr(smooth, capsys):
     shown = smooth.certify_all(graphs(), samples=100, seed=0, progress=True)
     captured = capsys.readouterr()
     assert captured.out == ""  # machine-readable output may go there
@@ -282,39 +166,34 @@ class Backwards:
 
     workers = 1
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.order: list[int] = []
 
-    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def run(self, work, tasks):
         for task in reversed(list(tasks)):
             self.order.append(task[0])
             yield task, work(task)
 
 
-def test_an_engine_is_used_and_changes_nothing() -> None:
+def test_an_engine_is_used_and_changes_nothing():
     engine, smooth = Backwards(), fast()
-    assert smooth.certify_all(graphs(), samples=2100, seed=5, engine=engine) == smooth.certify_all(
-        graphs(), samples=2100, seed=5
-    )
+    asked = {"samples": 2100, "seed": 5}
+    assert smooth.certify_all(graphs(), **asked, engine=engine) == smooth.certify_all(graphs(), **asked)
     assert engine.order == [5, 4, 3, 2, 1, 0]
     engine.workers = 2  # one graph: its blocks
     engine.order.clear()
-    assert smooth.certify_all(graphs()[:1], samples=2100, seed=5, engine=engine) == smooth.certify_all(
-        graphs()[:1], samples=2100, seed=5
-    )
+    alone = graphs()[:1]
+    assert smooth.certify_all(alone, **asked, engine=engine) == smooth.certify_all(alone, **asked)
     assert engine.order == [2, 1, 0]
 
 
 @pytest.mark.parametrize(
     ("fault", "part"),
-    [
-        ("loses one", "every task; graph 0 has no answer"),
-        ("one twice", "every task once; got graph 0 again"),
-    ],
+    [("loses one", "every task; graph 0 has no answer"), ("one twice", "every task once; got graph 0 again")],
 )
-def test_an_engine_that_errs_is_noticed(smooth: fp.SmoothedClassifier, fault: str, part: str) -> None:
+def test_an_engine_that_errs_is_noticed(smooth, fault, part):
     class Faulty(ThisProcess):
-        def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        def run(self, work, tasks):
             if fault == "loses one":
                 next(iter(tasks))
                 return
@@ -326,24 +205,17 @@ def test_an_engine_that_errs_is_noticed(smooth: fp.SmoothedClassifier, fault: st
         smooth.certify_all(graphs(), samples=100, engine=Faulty())
 
 
-# ---- results -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "part"),
     [
         ({"alpha": 0}, r"alpha must lie in \(0, 1\); got 0"),
-        ({"alpha": 1}, "alpha must lie in"),
-        ({"alpha": "0.1"}, "alpha must lie in"),
         ({"samples": 0}, "samples must be an integer of at least 1; got 0"),
-        ({"samples": 1.5}, "samples must be an integer"),
         ({"seed": -1}, "seed must be an integer from 0"),
-        ({"seed": 2**63}, "seed must be an integer from 0"),
         ({"method": "vote"}, "method must be one of .*got 'vote'"),
     ],
 )
-def test_arguments_out_of_range_are_refused_before_the_model_is_asked(options: dict[str, Any], part: str) -> None:
-    def never(noisy: list[fp.Graph]) -> list[int]:
+def test_arguments_out_of_range_are_refused_before_the_model_is_asked(options, part):
+    def never(noisy):
         raise AssertionError("the model was asked")
 
     smooth = fp.SmoothedClassifier(never, NOISE, num_classes=2)
@@ -353,21 +225,18 @@ def test_arguments_out_of_range_are_refused_before_the_model_is_asked(options: d
         smooth.certify_all([wheel()], **options)
 
 
-def test_other_noise_and_other_graphs_are_refused(smooth: fp.SmoothedClassifier) -> None:
+def test_other_noise_and_other_graphs_are_refused(smooth):
     with pytest.raises(fp.InputError, match=r"noise must be an EdgeNoise; got 0.9 .*EdgeNoise\(keep=0.9\)"):
-        fp.SmoothedClassifier(few_or_many, 0.9, num_classes=3)  # type: ignore[arg-type]
+        fp.SmoothedClassifier(few_or_many, 0.9, num_classes=3)
     with pytest.raises(fp.InputError, match="expected a graph"):
         smooth.certify("wheel")
     with pytest.raises(fp.InputError, match="wrap it in a list"):
-        smooth.certify_all(wheel())  # type: ignore[arg-type]
+        smooth.certify_all(wheel())
     with pytest.raises(fp.InputError, match="both directions"):
         smooth.certify(np.triu(np.ones((3, 3)), 1))
 
 
-# ---- clean degrees as features: every certificate would be false ----------------------------------------------------------
-
-
-def with_clean_degrees(graph: fp.Graph) -> fp.Graph:
+def with_clean_degrees(graph):
     return graph.replaced(node_features=graph.degrees[:, None].astype(np.float32))
 
 
@@ -375,42 +244,29 @@ def with_clean_degrees(graph: fp.Graph) -> fp.Graph:
     "features",
     [None, "own", "own+degree", ["own", "constant"], lambda graph: graph.node_features, transforms.OneHotDegree(10)],
 )
-def test_clean_degrees_are_refused_whatever_lets_them_through(features: Any) -> None:
+def test_clean_degrees_are_refused_whatever_lets_them_through(features):
     class Never(torch.nn.Module):
-        def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        def forward(self, x, edge_index, batch):
             raise AssertionError("the model was asked")
 
     smooth = fp.SmoothedClassifier(Never().eval(), NOISE, num_classes=3, features=features)
     for act in (smooth.sample, smooth.certify, smooth.predict, lambda g: smooth.certify_all([g])):
-        with pytest.raises(
-            fp.InputError, match=r"column 0 of node_features is the degrees.*every certificate would be false"
-        ):
+        with pytest.raises(fp.InputError, match=r"column 0 of node_features is the degrees.*would be false"):
             act(with_clean_degrees(wheel()))
 
 
-@pytest.mark.parametrize("features", ["degree", "one-hot-degree", "constant"])
-def test_hooks_that_do_not_read_own_features_do_not_mind(features: str) -> None:
-    width = {"one-hot-degree": 64}.get(features, 1)
-    smooth = fp.SmoothedClassifier(GCN(width, 3, seed=0).eval(), NOISE, features=features)
-    plain = smooth.sample(wheel(), samples=50, seed=0)
-    assert smooth.sample(with_clean_degrees(wheel()), samples=50, seed=0).labels.tolist() == plain.labels.tolist()
-
-
-# ---- edge-blind models -------------------------------------------------------------------------------------------------
-
-
-def blind(in_features: int = 2, classes: int = 3) -> Blind:
+def blind(in_features=2, classes=3):
     return Blind(GIN(in_features, classes, seed=1)).eval()
 
 
-def labelled_nodes(n: int = 6, edges: int = 7, seed: int = 0) -> fp.Graph:
+def labelled_nodes(n=6, edges=7, seed=0):
     rng = np.random.default_rng(seed)
     upper = np.argwhere(np.triu(np.ones((n, n)), 1))
     chosen = upper[rng.choice(len(upper), edges, replace=False)]
     return fp.Graph(n, chosen, rng.normal(size=(n, 2)).astype(np.float32))
 
 
-def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling() -> None:
+def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling():
     model, graph = blind(), labelled_nodes()
     calls: list[int] = []
     model.network.register_forward_pre_hook(lambda _, arguments: calls.append(len(arguments[0])))
@@ -432,26 +288,7 @@ def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling() -> 
     assert smooth.certify(other).label == certificate.label
 
 
-@pytest.mark.parametrize("features", [None, "own", "constant", "own+constant"])
-def test_edge_blind_models_take_features_that_do_not_depend_on_edges(features: Any) -> None:
-    width = {None: 2, "own": 2, "constant": 1}.get(features, 3)
-    certificates = fp.SmoothedClassifier(blind(width), NOISE, features=features).certify_all(
-        [labelled_nodes(seed=seed) for seed in range(3)]
-    )
-    assert [certificate.radius for certificate in certificates] == [15, 15, 15]
-
-
-@pytest.mark.parametrize("features", ["degree", "one-hot-degree", "own+degree", lambda graph: graph.node_features])
-def test_edge_blind_models_refuse_features_that_do(features: Any) -> None:
-    with pytest.raises(
-        fp.InputError, match=r"features of an edge-blind model must not depend on edges; got .*constant"
-    ):
-        fp.SmoothedClassifier(blind(), NOISE, features=features)
-    with pytest.raises(fp.InputError, match="every certificate would be false"):
-        fp.SmoothedClassifier(blind(1), NOISE).certify(with_clean_degrees(wheel()))
-
-
-def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs() -> None:
+def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs():
     smooth = fp.SmoothedClassifier(blind(1), NOISE, features="constant")
     large = smooth.certify(fp.Graph(400, [(k, k + 1) for k in range(399)]))
     assert large.radius == 400 * 399 // 2
@@ -460,106 +297,3 @@ def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs() -> None:
     assert frozen.radius == 4
     assert frozen.grid.shape == (4, 2)  # three pairs to add, one edge to remove
     assert smooth.certify(fp.Graph(1, [])).radius == 0
-
-
-def test_noises_worth_trying_differ_and_know_what_is_out_of_reach() -> None:
-    def titles(graph: fp.Graph) -> list[str]:
-        graphs = Dataset([graph, graph.replaced(label=1)])
-        return [space("smoothing").title(settings) for settings in space("smoothing").candidates(graphs)]
-
-    path = fp.Graph(3, [(0, 1), (1, 2)], label=0)
-    assert len(set(titles(path))) == len(titles(path))  # 0.3 times the density is 0.2: a symmetric noise once more
-    frozen = [(node, node + 1) for node in range(8)]
-    star = fp.Graph(9, frozen, frozen=[(u, v) for v in range(9) for u in range(v) if (u, v) != (0, 8)], label=0)
-    assert "add 0 remove 0.4" in titles(star)  # the only pair within reach holds no edge
-
-
-GRAPHS = [fp.Graph(5, [(0, 1 + place % 4), (1, 2 + place // 4)], label=0) for place in range(12)]
-ODD = fp.Graph(7, [(0, 1), (2, 3)], label=1)
-
-
-def parity(graphs: list[fp.Graph]) -> list[int]:
-    return [graph.num_edges % 2 for graph in graphs]
-
-
-class ChecksMore(NoDefence):
-    """A defence that adds something to the usual check."""
-
-    def check(self, classifier: Any, graphs: Any, request: Any = None) -> None:
-        super().check(classifier, graphs, request)
-
-
-def minds_company(graphs: list[fp.Graph]) -> list[int]:
-    """Honest about graphs of 5 nodes; about others the answer depends on how many there are."""
-    return [(graph.num_edges if graph.num_nodes == 5 else len(graphs)) % 2 for graph in graphs]
-
-
-DEFENCES = {
-    "smoothing": (
-        lambda model: fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.8), num_classes=2),
-        {"samples": 100, "seed": 0},
-    ),
-    "voting": (lambda model: fp.VotingClassifier(model, 3, num_classes=2), {"depth": 0}),
-    "a check of its own": (lambda model: DefendedClassifier(model, ChecksMore(), num_classes=2), {}),
-}
-
-
-@pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[fp.Graph]:
-    """The graphs on which a model of labels is tried."""
-    graphs: list[fp.Graph] = []
-    original = BlackBoxClassifier.probe
-
-    def noted(classifier: BlackBoxClassifier, graph: fp.Graph, *more: Any) -> Any:
-        graphs.append(graph)
-        return original(classifier, graph, *more)
-
-    monkeypatch.setattr(BlackBoxClassifier, "probe", noted)
-    return graphs
-
-
-@pytest.mark.parametrize("kind", DEFENCES)
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("place", [0, _TRIED_FIRST - 1, _TRIED_FIRST, 12])
-def test_a_model_is_refused_wherever_the_graph_stands(tmp_path: Path, kind: str, workers: int, place: int) -> None:
-    make, question = DEFENCES[kind]
-    graphs = [*GRAPHS[:place], ODD, *GRAPHS[place:]]
-    engine: Any = ThisProcess() if workers == 1 else Processes(workers)
-    with pytest.raises(InputError, match="the model must be a function of the noisy graph alone"):
-        make(minds_company).certify_all(graphs, engine=engine, **question)
-    with pytest.raises(InputError, match="the model must be a function of the noisy graph alone"):
-        fp.certify_run(make(minds_company), graphs, out=tmp_path / "run", engine=engine, **question)
-    assert not (tmp_path / "run" / "certificates.parquet").exists()
-    if place >= _TRIED_FIRST:
-        with Store(tmp_path / "run" / "evidence.sqlite", write=False) as store:
-            assert place not in store.finished()
-    else:
-        assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("kind", DEFENCES)
-def test_every_graph_is_tried_once(kind: str, tried: list[fp.Graph]) -> None:
-    make, question = DEFENCES[kind]
-    graphs = [*GRAPHS, *GRAPHS[:3], ODD]
-    defence = make(parity)
-    wanted = defence.certify_all(graphs, **question)
-    assert len(tried) == len({graph.topology for graph in tried}) == len(GRAPHS) + 1
-    assert defence.certify_all(graphs, engine=Processes(2), **question) == wanted
-
-
-def test_what_is_finished_is_not_tried_again(tmp_path: Path, tried: list[fp.Graph]) -> None:
-    make, question = DEFENCES["voting"]
-    fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **question)
-    tried.clear()
-    with Store(tmp_path / "run" / "evidence.sqlite", write=True) as store:
-        store.drop(10)
-    fp.certify_run(make(parity), GRAPHS, out=tmp_path / "run", **question)
-    assert tried == [*GRAPHS[:_TRIED_FIRST], GRAPHS[10]]
-
-
-def test_a_model_that_sees_no_edge_is_tried_on_all_graphs_before_the_work(tried: list[fp.Graph]) -> None:
-    blind = fp.EdgeBlindClassifier(parity, num_classes=2)
-    blind.check(GRAPHS)
-    assert len(tried) == 1, "without edges all of them are the same graph"
-    blind.certify_all([*GRAPHS, ODD])
-    assert len(tried) == 3

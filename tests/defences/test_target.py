@@ -13,13 +13,13 @@ from support.cube import Cube, classifier
 NOISES = [fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.05, remove=0.4)]
 
 
-def cube_of(kind: str, noise: fp.EdgeNoise, seed: int, slots: int = 6, num_classes: int = 3) -> Cube:
+def cube_of(kind, noise, seed, slots=6, num_classes=3):
     rng = np.random.default_rng(seed)
     clean = rng.random(slots) < 0.5
     return Cube(noise, clean, classifier(kind, slots, num_classes, clean, rng), num_classes)
 
 
-def smoothed_target(cube: Cube, samples: int, seed: int = 0) -> SmoothedTarget:
+def smoothed_target(cube, samples, seed=0):
     smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), cube.noise)
     target = target_of(smooth, cube.graph, Effort(samples=samples, seed=seed), label=0)
     assert isinstance(target, SmoothedTarget)
@@ -27,7 +27,7 @@ def smoothed_target(cube: Cube, samples: int, seed: int = 0) -> SmoothedTarget:
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
-def test_margins_under_common_noise_have_the_exact_mean(noise) -> None:
+def test_margins_under_common_noise_have_the_exact_mean(noise):
     cube = cube_of("random", noise, 3)
     target = smoothed_target(cube, 20_000)
     flips = np.array(list(itertools.combinations(range(6), 2)))
@@ -39,7 +39,7 @@ def test_margins_under_common_noise_have_the_exact_mean(noise) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
-def test_common_noise_differs_only_in_attacked_slots(noise) -> None:
+def test_common_noise_differs_only_in_attacked_slots(noise):
     cube = cube_of("random", noise, 4)
     target = smoothed_target(cube, 500)
     clean = np.where(cube.clean, target.if_edge, target.if_empty)
@@ -53,15 +53,8 @@ def test_common_noise_differs_only_in_attacked_slots(noise) -> None:
         assert (target.if_edge == ~target.if_empty).all()
 
 
-def test_margin_differences_are_less_noisy_than_margins() -> None:
-    cube = cube_of("random", fp.EdgeNoise(keep=0.8), 1)
-    sets = np.array([[0, 1, 2], [0, 1, 5]])
-    margins = np.array([smoothed_target(cube, 200, seed).evaluate(sets).margins for seed in range(60)])
-    assert np.diff(margins, axis=1).std() < 0.9 * np.sqrt(2) * margins.std(axis=0).mean()
-
-
 @pytest.mark.parametrize("noise", NOISES, ids=str)
-def test_confirmed_successes_are_real(noise) -> None:
+def test_confirmed_successes_are_real(noise):
     confirmed = 0
     for seed in range(12):
         cube = cube_of("random", noise, seed)
@@ -77,7 +70,7 @@ def test_confirmed_successes_are_real(noise) -> None:
     assert confirmed >= 2
 
 
-def test_a_false_success_is_confirmed_no_more_often_than_alpha() -> None:
+def test_a_false_success_is_confirmed_no_more_often_than_alpha():
     """Two classes exactly alike: no rival is more likely than the label, the worst case for the test."""
     slots = 3
     parity = np.array([bin(state).count("1") % 2 for state in range(2**slots)])
@@ -91,7 +84,7 @@ def test_a_false_success_is_confirmed_no_more_often_than_alpha() -> None:
     assert false >= 1  # and the test can fail
 
 
-def test_an_unconfirmed_attack_is_no_success() -> None:
+def test_an_unconfirmed_attack_is_no_success():
     cube = cube_of("random", fp.EdgeNoise(keep=0.8), 0)
     smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), cube.noise)
     label = int(cube.shares.argmax())
@@ -100,7 +93,7 @@ def test_an_unconfirmed_attack_is_no_success() -> None:
     assert not result.success
 
 
-def test_options_of_the_base_classifier_are_refused() -> None:
+def test_options_of_the_base_classifier_are_refused():
     cube = cube_of("random", NOISES[0], 0)
     smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), NOISES[0])
     with pytest.raises(fp.InputError, match="has its own features"):

@@ -4,9 +4,7 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,13 +14,13 @@ from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.engines import Processes
 from flipproof.graphs import pairs_of_slots
 from flipproof.runs.run_folder import CertifySettings
-from support.command_line import OWN_MODEL, RULE, Shell, write_graphs
+from support.command_line import OWN_MODEL, RULE, write_graphs
 from support.forked import Server
 from support.runs import alter_row
 
 
 @pytest.fixture
-def thirds(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def thirds(monkeypatch):
     """The toy, registered for one test."""
     monkeypatch.setattr(defences, "_HOMES", dict(defences._HOMES))
     monkeypatch.delitem(sys.modules, "support.thirds", raising=False)
@@ -32,7 +30,7 @@ def thirds(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sys.modules.pop("support.thirds", None)
 
 
-def test_the_toy_is_small_and_its_proof_holds(thirds: Any) -> None:
+def test_the_toy_is_small_and_its_proof_holds(thirds):
     """All graphs of 4 nodes and all single flips, against a model without structure."""
     assert defences.defence_class("thirds") is thirds
     pairs, certified = pairs_of_slots(range(6), 4), 0
@@ -52,7 +50,7 @@ def test_the_toy_is_small_and_its_proof_holds(thirds: Any) -> None:
 
 
 @pytest.mark.usefixtures("thirds")
-def test_the_toy_goes_through_train_certify_verify_export_attack_and_report(shell: Shell) -> None:
+def test_the_toy_goes_through_train_certify_verify_export_attack_and_report(shell):
     assert "--shift" in shell.done("train", "--help").out
     shell.done("train", "--data", "graphs", "--shift", 2, "--epochs", 2, "--out", "model", "-q")
     assert fp.models.load_metadata("model").metadata["defence"] == {"name": "thirds", "shift": 2}
@@ -82,7 +80,7 @@ def test_the_toy_goes_through_train_certify_verify_export_attack_and_report(shel
     assert "graph 5: radius is 7 in the table and" in audited.err
 
 
-def test_the_toy_is_tuned_and_compared(shell: Shell, thirds: Any) -> None:
+def test_the_toy_is_tuned_and_compared(shell, thirds):
     tried = ["tune", "--data", "graphs", "--radius", 1, "--candidate", "thirds shift=1", "--epochs", 1]
     assert "thirds 1" in shell.done(*tried, "--workers", 1, "--out", "tuned").out
     row = "[[row]]\ndefence = 'thirds'\nsettings = [{ shift = 0 }, { shift = 1 }]\n"
@@ -93,7 +91,7 @@ def test_the_toy_is_tuned_and_compared(shell: Shell, thirds: Any) -> None:
     assert [description for _, description in spawned] == [{"name": "thirds", "shift": 2}]
 
 
-def test_the_toy_killed_and_resumed_on_two_workers_ends_with_the_same_bytes(tmp_path: Path) -> None:
+def test_the_toy_killed_and_resumed_on_two_workers_ends_with_the_same_bytes(tmp_path):
     write_graphs(tmp_path / "graphs")
     (tmp_path / "own.py").write_text(OWN_MODEL.replace(RULE, "3 * graph.num_edges > graph.num_nodes"))
     certify = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all", "--shift", 1, "--workers", 2]

@@ -21,29 +21,29 @@ ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_closure_needs_no_pickling_and_every_task_is_done_once(engine: Callable[[], Engine]) -> None:
+def test_a_closure_needs_no_pickling_and_every_task_is_done_once(engine):
     results = list(engine().run(lambda task: task * 10, range(50)))
     assert sorted(results) == [(task, task * 10) for task in range(50)]
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
 @pytest.mark.parametrize(("seconds", "at_once"), [(0.03, 1), (0.0, 16)])
-def test_tasks_are_taken_as_workers_become_free(engine: Callable[[], Engine], seconds: float, at_once: int) -> None:
+def test_tasks_are_taken_as_workers_become_free(engine, seconds, at_once):
     taken = itertools.count()
     results = engine().run(lambda task: time.sleep(seconds), taken)
     for number, _ in enumerate(results):
         if number == 20:
             break
     ahead = next(taken) - 21
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert ahead <= 2 * 3 * at_once
     assert multiprocessing.active_children() == []
 
 
-def test_what_is_done_before_a_failure_is_handed_out() -> None:
+def test_what_is_done_before_a_failure_is_handed_out():
     """Also where tasks were handed out several at a time."""
 
-    def fails(task: int) -> int:
+    def fails(task):
         if task == 60:
             raise fp.InputError("task 60 is bad")
         return task
@@ -55,8 +55,8 @@ def test_what_is_done_before_a_failure_is_handed_out() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_task_raises_is_raised_and_workers_end(engine: Callable[[], Engine]) -> None:
-    def fails(task: int) -> int:
+def test_what_a_task_raises_is_raised_and_workers_end(engine):
+    def fails(task):
         if task == 3:
             raise fp.InputError("task 3 is bad")
         return task
@@ -66,12 +66,12 @@ def test_what_a_task_raises_is_raised_and_workers_end(engine: Callable[[], Engin
     assert multiprocessing.active_children() == []
 
 
-def test_an_exception_that_cannot_be_pickled_is_told_in_words() -> None:
+def test_an_exception_that_cannot_be_pickled_is_told_in_words():
     class Odd(Exception):
-        def __init__(self, one: object, two: object) -> None:
+        def __init__(self, one, two):
             super().__init__(f"{one} and {two}")
 
-    def fails(task: int) -> int:
+    def fails(task):
         raise Odd(1, lambda: 2)
 
     with pytest.raises(RuntimeError, match=r"Odd: 1 and "):
@@ -79,8 +79,8 @@ def test_an_exception_that_cannot_be_pickled_is_told_in_words() -> None:
 
 
 @pytest.mark.parametrize(("fatal", "tasks"), [(4, 8), (60, 100)])
-def test_a_worker_that_dies_is_replaced_and_no_task_is_lost(tmp_path: Path, fatal: int, tasks: int) -> None:
-    def dies_once(task: int) -> int:
+def test_a_worker_that_dies_is_replaced_and_no_task_is_lost(tmp_path, fatal, tasks):
+    def dies_once(task):
         if task == fatal and not (tmp_path / "died").exists():
             (tmp_path / "died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -90,8 +90,8 @@ def test_a_worker_that_dies_is_replaced_and_no_task_is_lost(tmp_path: Path, fata
     assert (tmp_path / "died").exists()
 
 
-def test_a_task_that_kills_every_worker_is_given_up() -> None:
-    def dies(task: int) -> int:
+def test_a_task_that_kills_every_worker_is_given_up():
+    def dies(task):
         if task == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return task
@@ -101,7 +101,7 @@ def test_a_task_that_kills_every_worker_is_given_up() -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_workers_use_one_thread_each() -> None:
+def test_workers_use_one_thread_each():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -124,16 +124,15 @@ for _ in Processes(2).run(work, range(1000)):
 """
 
 
-def running(pid: int) -> bool:
+def running(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def test_workers_end_with_a_parent_that_was_killed() -> None:
+def test_workers_end_with_a_parent_that_was_killed():
     with subprocess.Popen([sys.executable, "-c", PARENT, "short"], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         pids = {int(parent.stdout.readline()) for _ in range(2)}
         parent.kill()
         deadline = time.monotonic() + 20
@@ -142,7 +141,7 @@ def test_workers_end_with_a_parent_that_was_killed() -> None:
         assert not any(map(running, pids))
 
 
-def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
+def test_ctrl_c_ends_workers_in_the_middle_of_a_task():
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, "long"],
         stdout=subprocess.PIPE,
@@ -151,7 +150,6 @@ def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as parent:
-        assert parent.stdout is not None
         pids = {int(parent.stdout.readline()) for _ in range(2)}
         os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: to all of them
         _, errors = parent.communicate(timeout=20)
@@ -159,7 +157,7 @@ def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
         assert not any(map(running, pids))
 
 
-def test_where_a_process_cannot_be_forked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_a_process_cannot_be_forked(monkeypatch, capsys):
     network = fp.SmoothedClassifier(fp.models.GCN(1, 2, seed=0).eval(), fp.EdgeNoise(keep=0.8))
     black_box = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(keep=0.8), num_classes=2)
     assert [type(network.engine(workers)) for workers in (None, 1, 2)] == [ThisProcess, ThisProcess, Processes]
@@ -190,7 +188,7 @@ print(len(smooth.certify_all(graphs, samples=2000, method="votes", seed=0, worke
 """
 
 
-def test_workers_do_not_wait_for_threads_that_torch_had_in_the_parent() -> None:
+def test_workers_do_not_wait_for_threads_that_torch_had_in_the_parent():
     """Regression: a black box with a function of features, after torch had computed on two threads, never came to an end."""
     done = subprocess.run([sys.executable, "-c", AFTER_TORCH], capture_output=True, text=True, timeout=120)
     assert done.stdout == "2\n", done.stderr

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +17,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3]) for k in range(4)]
 
 
-def smooth_classifier(folder: Path, deaths: int = 0) -> fp.SmoothedClassifier:
+def smooth_classifier(folder, deaths=0):
     """A classifier that kills its worker so many times; defined inside, as the workers do not know this module."""
 
     driver = os.getpid()
 
-    def parity(graphs: list[fp.Graph]) -> list[int]:
+    def parity(graphs):
         if os.getpid() != driver and len(list(folder.glob("died-*"))) < deaths:
             (folder / f"died-{os.getpid()}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -35,7 +33,7 @@ def smooth_classifier(folder: Path, deaths: int = 0) -> fp.SmoothedClassifier:
 
 # a cluster that dies takes the process that started it along: such tests stay out of make test
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
+def cluster():
     pytest.importorskip("ray")
     with RayCluster(workers=2) as running:
         yield running
@@ -45,14 +43,14 @@ OPTIONS: dict[str, Any] = {"samples": 2_100, "seed": 1, "method": "votes"}
 
 
 @pytest.mark.guarantee
-def test_certificates_are_those_of_one_process(cluster: RayCluster, tmp_path: Path) -> None:
+def test_certificates_are_those_of_one_process(cluster, tmp_path):
     smooth = smooth_classifier(tmp_path)
     assert smooth.certify_all(GRAPHS, engine=cluster, **OPTIONS) == smooth.certify_all(GRAPHS, **OPTIONS)
     assert str(cluster) == "a Ray cluster of 1 node and 2 cores"
 
 
 @pytest.mark.guarantee
-def test_killed_workers_change_nothing(cluster: RayCluster, tmp_path: Path) -> None:
+def test_killed_workers_change_nothing(cluster, tmp_path):
     expected = smooth_classifier(tmp_path).certify_all(GRAPHS, **OPTIONS)
     dying = smooth_classifier(tmp_path, deaths=2)
     assert dying.certify_all(GRAPHS, engine=cluster, **OPTIONS) == expected
@@ -60,8 +58,8 @@ def test_killed_workers_change_nothing(cluster: RayCluster, tmp_path: Path) -> N
 
 
 @pytest.mark.guarantee
-def test_what_a_task_raises_is_raised_as_it_was(cluster: RayCluster) -> None:
-    def fails(task: int) -> int:
+def test_what_a_task_raises_is_raised_as_it_was(cluster):
+    def fails(task):
         from flipproof.errors import InputError
 
         if task == 3:
@@ -72,7 +70,7 @@ def test_what_a_task_raises_is_raised_as_it_was(cluster: RayCluster) -> None:
         list(cluster.run(fails, range(6)))
 
 
-def test_without_ray_the_line_that_installs_it(tmp_path: Path) -> None:
+def test_without_ray_the_line_that_installs_it(tmp_path):
     """In a process of its own: a cluster that runs in this one would lose Ray, too."""
     write_graphs(tmp_path / "graphs")
     (tmp_path / "own.py").write_text(OWN_MODEL)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 import flipproof as fp
@@ -22,7 +21,7 @@ WORLDS = [
 """Three nodes with a label or two bits each."""
 
 
-def graph_of(world: World, state: NDArray[np.int64]) -> fp.Graph:
+def graph_of(world, state):
     edges = [pair for pair, there in zip(PAIRS, state[:3].tolist(), strict=True) if there]
     if isinstance(world.feature_noise, fp.BitNoise):
         return fp.Graph(3, edges, state[3:].reshape(3, 2).astype(np.float32))
@@ -32,28 +31,27 @@ def graph_of(world: World, state: NDArray[np.int64]) -> fp.Graph:
 class Table:
     """A classifier by its class of every graph of a world; a black box."""
 
-    def __init__(self, world: World, labels: NDArray[np.int64]) -> None:
+    def __init__(self, world, labels):
         self.labels, self.bits = labels, isinstance(world.feature_noise, fp.BitNoise)
         base = [2] * 3 + [2 if self.bits else world.categories] * (6 if self.bits else 3)
         self.weights = np.cumprod([1, *base[:0:-1]])[::-1]
 
-    def number(self, graph: fp.Graph) -> int:
-        assert graph.node_features is not None
+    def number(self, graph):
         edges = set(map(tuple, graph.edges.tolist()))
         features = graph.node_features.ravel() if self.bits else graph.node_features.argmax(axis=1)
         return int(np.concatenate([[pair in edges for pair in PAIRS], features]).astype(int) @ self.weights)
 
-    def __call__(self, graphs: list[fp.Graph]) -> NDArray[np.int64]:
+    def __call__(self, graphs):
         return self.labels[[self.number(graph) for graph in graphs]]
 
 
-def classifier(world: World, rng: np.random.Generator, clean: int) -> NDArray[np.int64]:
+def classifier(world, rng, clean):
     """Class 0 near a graph, some other classes elsewhere: certificates are then tried at their limits."""
     distance = world.changes[clean].sum(axis=1) + rng.normal(scale=0.3, size=len(world.states))
     return np.where(distance <= rng.choice([1.5, 2, 2.5, 3, 4]), 0, rng.integers(1, 3, size=len(distance)))
 
 
-def false_certificates(world: World, seed: int, cases: int, samples: int) -> tuple[int, int, int]:
+def false_certificates(world, seed, cases, samples):
     """Certificates of sampled classifiers against the truth, by enumeration: false ones, all, and attacks that they certify."""
     rng, false, number, beyond = np.random.default_rng(seed), 0, 0, 0
     for case in range(cases):
@@ -76,7 +74,7 @@ def false_certificates(world: World, seed: int, cases: int, samples: int) -> tup
                 all(count < size for count, size in zip(attack, certificate.grid.shape, strict=True))
                 and certificate.grid[attack]
             ):
-                rivals = np.delete(shares[attacked], certificate.label, axis=1).max(axis=1)  # type: ignore[arg-type]
+                rivals = np.delete(shares[attacked], certificate.label, axis=1).max(axis=1)
                 wrong |= bool((shares[attacked, certificate.label] <= rivals).any())
                 beyond += any(attack)
         only_features = world.changes[clean][:, certificate.grid.ndim - feature_axes(world) :].sum(axis=1)
@@ -89,14 +87,12 @@ def false_certificates(world: World, seed: int, cases: int, samples: int) -> tup
     return false, number, beyond
 
 
-def feature_axes(world: World) -> int:
+def feature_axes(world):
     return len(world.feature_noise.changes(world.categories))
 
 
-def test_no_joint_attack_inside_the_grid_changes_the_answer() -> None:
-    totals = np.sum(
-        [false_certificates(world, seed, cases=3, samples=500) for seed, world in enumerate(WORLDS)], axis=0
-    )
+def test_no_joint_attack_inside_the_grid_changes_the_answer():
+    totals = np.sum([false_certificates(world, seed, cases=3, samples=500) for seed, world in enumerate(WORLDS)], 0)
     false, number, beyond = totals.tolist()
     assert beyond > 20
     assert stats.binom.sf(false - 1, number, ALPHA) > 1e-6
@@ -104,20 +100,20 @@ def test_no_joint_attack_inside_the_grid_changes_the_answer() -> None:
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"{world.noise}-{world.feature_noise}")
-def test_no_joint_attack_inside_the_grid_changes_the_answer_often(world: World) -> None:
+def test_no_joint_attack_inside_the_grid_changes_the_answer_often(world):
     """False alarm: 1e-6 for each world, at failure probability alpha; every certificate has votes of its own."""
     false, number, beyond = false_certificates(world, 17, cases=100, samples=1000)
     assert beyond > 60
     assert stats.binom.sf(false - 1, number, ALPHA) > 1e-6
 
 
-def test_leaking_clean_features_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaking_clean_features_are_caught(monkeypatch):
     """The planted fault: the model is shown the clean features."""
     from flipproof.noise.feature_stream import LabelStream
 
     honest = LabelStream.shown
 
-    def leaking(self: LabelStream, start: int, stop: int) -> tuple[NDArray[np.float32], bytes]:
+    def leaking(self, start, stop):
         rows, content = honest(self, start, stop)
         return np.broadcast_to(self.features, rows.shape), content
 

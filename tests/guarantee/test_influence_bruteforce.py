@@ -12,7 +12,6 @@ from scipy import stats
 from flipproof import EdgeNoise, certify_votes
 from flipproof.certificates.influence.climb import _lead_tests
 from flipproof.certificates.influence.lead_test import Attack, Cells, SignTest, log_excess
-from flipproof.certificates.sampled_votes import Votes
 from flipproof.certificates.vote_share import slack, worst_case
 from support.cube import KINDS, Cube, all_states, classifier, statistic
 
@@ -33,7 +32,7 @@ NOISES = (
 WEAK_NOISES = (EdgeNoise(keep=0.99), EdgeNoise(keep=0.95), EdgeNoise(add=0.01, remove=0.03))
 
 
-def cubes(count: int, seed: int, sizes: tuple[int, ...], noises: tuple[EdgeNoise, ...] = NOISES) -> list[Cube]:
+def cubes(count, seed, sizes, noises=NOISES):
     rng = np.random.default_rng(seed)
     chosen = []
     while len(chosen) < count:
@@ -48,7 +47,7 @@ def cubes(count: int, seed: int, sizes: tuple[int, ...], noises: tuple[EdgeNoise
     return chosen
 
 
-def check(cube: Cube, tally: Counter[str], most_flips: int) -> None:
+def check(cube, tally, most_flips):
     """The test of the lead for every attacked set, order and rival, from exact means; then the radii that follow."""
     top = int(np.argmax(cube.shares))
     rivals = [label for label in range(cube.num_classes) if label != top]
@@ -65,9 +64,8 @@ def check(cube: Cube, tally: Counter[str], most_flips: int) -> None:
             shares = cube.shares_after(attacked)
             best = dict.fromkeys(rivals, False)
             for order in (1, 2, 3, 4):
-                best = {
-                    r: best[r] | passes for r, passes in confirmed(cube, places, adds, order, shares, tally).items()
-                }
+                passes = confirmed(cube, places, adds, order, shares, tally)
+                best = {rival: best[rival] | passes[rival] for rival in rivals}
             share = worst_case(min(1.0, float(cube.shares[top]) * (1 - 1e-12)), cube.noise, adds, removes)
             passed["truth"] &= bool(shares[top] > shares[rivals].max())
             passed["votes"] &= bool(share > 0.5)
@@ -80,9 +78,7 @@ def check(cube: Cube, tally: Counter[str], most_flips: int) -> None:
         tally[f"robust cases, {method}"] += size
 
 
-def confirmed(
-    cube: Cube, places: list[int], adds: int, order: int, shares: np.ndarray, tally: Counter[str]
-) -> dict[int, bool]:
+def confirmed(cube, places, adds, order, shares, tally):
     """For each rival whether the statistic's exact mean, over so many samples, passes the test for this set.
 
     Where the lead is lost, the mean of the statistic's exponential must not exceed its bound: this is what the level rests on.
@@ -90,9 +86,11 @@ def confirmed(
     top = int(np.argmax(cube.shares))
     attack = Attack.of(cube.noise, cube.clean, adds=adds, removes=len(places) - adds)
     room = slack(cube.noise, adds, len(places) - adds)
-    tests = _lead_tests(attack, room, order, samples=SAMPLES, level=LEVEL) if attack.size else []
     rivals = [label for label in range(cube.num_classes) if label != top]
     passed = dict.fromkeys(rivals, False)
+    if not attack.size:
+        return passed
+    tests = _lead_tests(attack, room, order, samples=SAMPLES, level=LEVEL)
     for test, rival in itertools.product(tests, rivals):
         tally["tests"] += 1
         if isinstance(test, SignTest):  # what its level rests on has a test of its own
@@ -101,8 +99,9 @@ def confirmed(
             assert not (passed[rival] and shares[top] <= shares[rival])
             tally["sign tests"] += 1
             continue
+        assert test.threshold >= np.log(len(tests) / LEVEL)  # one of them may pass by chance: they share the level
         tally["tests of degree four"] += (4,) in test.top or (2, 2) in test.top or (1, 3) in test.top
-        mean, exact, cells = statistic(cube, places, attack, (test.top, test.rival), top, rival)
+        mean, exact, _ = statistic(cube, places, attack, (test.top, test.rival), top, rival)
         passes = SAMPLES * mean > test.threshold
         passed[rival] |= passes
         if shares[top] <= shares[rival]:
@@ -110,35 +109,36 @@ def confirmed(
             bound = (test.threshold + np.log(LEVEL / len(tests))) / SAMPLES
             assert exact <= bound, (exact, bound, cube, places, rival)
             assert not passes
-            tally["bounds"] += 1
-            parts = [np.array([part[kind] for kind in cells.kinds]) for part in (test.top, test.rival)]
-            for balance in (0.0, 1e-3, 0.03):
-                assert exact <= log_excess(cells, *parts, balance)
-                tally["bounds"] += 1
+            check_excess(cube, places, attack, (test.top, test.rival), (top, rival), tally)
+    kinds = Cells.of(attack.groups, attack.overlap, min(order, attack.size)).kinds
+    for rival in (rival for rival in rivals if shares[top] <= shares[rival]):  # anything goes, however poor
+        rng = np.random.default_rng(tally["bounds"])
+        parts = rng.normal(size=(2, len(kinds))) * 10 ** rng.uniform(-3, 0.5)
+        poor, other = (dict(zip(kinds, part, strict=True)) for part in parts.tolist())
+        check_excess(cube, places, attack, (poor, other), (top, rival), tally)
     return passed
 
 
-def parted_votes(cube: Cube, slot: int, top: int, rival: int) -> np.ndarray:
+def check_excess(cube, places, attack, weights, labels, tally):
+    """Where the lead is lost, no statistic's exponential has a larger mean than its bound, whatever the balance."""
+    _, exact, cells = statistic(cube, places, attack, weights, *labels)
+    parts = [np.array([part[kind] for kind in cells.kinds]) for part in weights]
+    for balance in (0.0, 1e-3, 0.03, 0.1, 1.0):
+        assert exact <= log_excess(cells, *parts, balance)
+        tally["bounds"] += 1
+
+
+def parted_votes(cube, slot, top, rival):
     """Exact shares of the votes for either class, ``[2, 2]``: where the slot is not flipped, and where it is."""
     together, flipped = (np.array([cube.influences(label)[k] for label in (top, rival)]) for k in (0, 1))
     return np.maximum(0, [together - flipped[:, slot], flipped[:, slot]])  # a share of 0 rounds either way
 
 
-def test_cells_have_the_laws_of_the_flips() -> None:
-    attack = Attack.of(EdgeNoise(add=0.1, remove=0.3), np.array([True, False, False, True]), adds=1, removes=2)
-    cells = Cells.of(attack.groups, attack.overlap, 2)
-    assert cells.x.sum() == pytest.approx(1)
-    assert cells.y.sum() == pytest.approx(1)
-    assert cells.kinds == ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1))
-
-
 @pytest.mark.parametrize(
     ("count", "seed", "sizes", "most_flips", "bounds", "gain"),
-    [(24, 1, (3, 5), 3, 500, 1.0), pytest.param(400, 2, (6, 7, 8), 5, 75_000, 1.1, marks=pytest.mark.guarantee)],
+    [(24, 1, (3, 5), 4, 500, 1.0), pytest.param(400, 2, (6, 7, 8), 5, 75_000, 1.1, marks=pytest.mark.guarantee)],
 )
-def test_no_bound_is_above_the_truth(
-    count: int, seed: int, sizes: tuple[int, ...], most_flips: int, bounds: int, gain: float
-) -> None:
+def test_no_bound_is_above_the_truth(count, seed, sizes, most_flips, bounds, gain):
     tally: Counter[str] = Counter()
     for cube in cubes(count, seed, sizes):
         check(cube, tally, most_flips)
@@ -148,7 +148,7 @@ def test_no_bound_is_above_the_truth(
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(600, marks=pytest.mark.guarantee)])
-def test_the_sign_test_passes_no_lost_lead_beyond_its_level(count: int) -> None:
+def test_the_sign_test_passes_no_lost_lead_beyond_its_level(count):
     """For every slot and rival: what the exact shares say, and how often the test then passes, exactly."""
     tally: Counter[str] = Counter()
     for cube in cubes(count=count, seed=3, sizes=(3, 5, 7), noises=(*NOISES[:6], *WEAK_NOISES)):
@@ -174,20 +174,20 @@ def test_the_sign_test_passes_no_lost_lead_beyond_its_level(count: int) -> None:
     assert tally["shown"] > 0.8 * tally["kept leads"]
 
 
-def pass_probability(votes: int, share: float, level: float) -> float:
+def pass_probability(votes, share, level):
     """The exact probability that the sign test passes with so many votes for the two classes."""
     return float(stats.binom.sf(fewest(votes, level) - 1, votes, share))
 
 
 @cache
-def fewest(votes: int, level: float) -> int:
+def fewest(votes, level):
     """Votes for the top class with which the sign test passes; one more than there are if it never does."""
     test = SignTest(level, needed=1.0)
     return next((count for count in range(votes + 1) if test.passes([count], [votes - count])), votes + 1)
 
 
 @pytest.mark.parametrize("level", [0.3, 0.01, 0.0005])
-def test_the_sign_test_is_exact_at_one_half(level: float) -> None:
+def test_the_sign_test_is_exact_at_one_half(level):
     for votes in (5, 20, 100, 333):
         count = fewest(votes, level)
         assert stats.binom.sf(count - 1, votes, 0.5) <= level < stats.binom.sf(count - 2, votes, 0.5)
@@ -207,11 +207,11 @@ class Case:
     edges: int = 0  # of the attacked slots, those that hold an edge
 
     @property
-    def flips(self) -> int:
+    def flips(self):
         return len(self.shares) - 1
 
 
-def cube_of(case: Case) -> Cube:
+def cube_of(case):
     """A classifier with these shares, made of the other slots' states.
 
     The losing attack is the flip of all of the first slots: its lead is pushed just below 0. Of several ways to deal out the
@@ -221,7 +221,7 @@ def cube_of(case: Case) -> Cube:
     return max(dealt, key=lambda cube: min(leads.min() for leads in cube.least_leads(case.flips).values()))
 
 
-def _dealt(case: Case, rng: np.random.Generator) -> Cube:
+def _dealt(case, rng):
     clean = np.zeros(SLOTS, dtype=np.bool_)
     clean[: case.edges] = True
     clean[case.flips :: 2] = True
@@ -251,7 +251,7 @@ def _dealt(case: Case, rng: np.random.Generator) -> Cube:
     return Cube(case.noise, clean, cube.labels, num_classes)
 
 
-def last_share(noise: EdgeNoise, *others: float) -> tuple[tuple[float, float], ...]:
+def last_share(noise, *others: float):
     """Two classes, given shares for 0, 1, ... flipped slots, and such a last one that the attack leaves exactly one half."""
     flips = len(others)
     moved = stats.binom.pmf(np.arange(flips + 1), flips, 1 - noise.p_add)
@@ -260,7 +260,7 @@ def last_share(noise: EdgeNoise, *others: float) -> tuple[tuple[float, float], .
     return tuple((share, 1 - share) for share in (*others, last))
 
 
-B9, B8, B7 = EdgeNoise(keep=0.9), EdgeNoise(keep=0.8), EdgeNoise(keep=0.7)
+B8, B7 = EdgeNoise(keep=0.8), EdgeNoise(keep=0.7)
 CASES = (
     Case("one slot", B8, last_share(B8, 1.0)),
     Case("one slot, uncertain throughout", B8, last_share(B8, 0.7)),
@@ -284,7 +284,7 @@ CASES = (
 )
 
 
-def false_certificates(case: Case, alpha: float, trials: int) -> tuple[int, int]:
+def false_certificates(case, alpha, trials):
     """How many of so many certificates are false, and how many withstand all that is true at least."""
     cube = cube_of(case)
     truth = cube.radius()
@@ -307,13 +307,13 @@ def false_certificates(case: Case, alpha: float, trials: int) -> tuple[int, int]
     + [pytest.param(case, alpha, 1500, 0.2, marks=pytest.mark.guarantee) for case in CASES for alpha in (0.02, 0.3)],
     ids=lambda value: value.name if isinstance(value, Case) else None,
 )
-def test_false_certificates_stay_within_alpha(case: Case, alpha: float, trials: int, at_stake: float) -> None:
+def test_false_certificates_stay_within_alpha(case, alpha, trials, at_stake):
     false, full = false_certificates(case, alpha, trials)
     assert false <= stats.binom.isf(1e-6, trials, alpha)
     assert full > at_stake * trials  # else nothing was at stake
 
 
-def weak_noise_votes(noise: EdgeNoise, shares: tuple[float, float], samples: int, seed: int) -> Votes:
+def weak_noise_votes(noise, shares, samples, seed):
     """A classifier that looks at slot 0 alone and draws lots: shares of class 0 where it is not flipped and where it is."""
     clean = np.zeros(SLOTS, dtype=np.bool_)
     flipped = np.array([0, 1] * 2 ** (SLOTS - 1))
@@ -322,7 +322,7 @@ def weak_noise_votes(noise: EdgeNoise, shares: tuple[float, float], samples: int
     return replace(votes, labels=(~right).astype(np.uint8))
 
 
-def false_sign_tests(keep: float, alpha: float, trials: int) -> int:
+def false_sign_tests(keep, alpha, trials):
     """How many of so many certificates withstand the flip of slot 0, which leaves class 0 one half of the votes exactly."""
     noise, samples = EdgeNoise(keep=keep), 4000
     elsewhere = 0.75 if keep < 0.98 else 0.9  # near one half, but high enough for all other slots to pass
@@ -342,5 +342,5 @@ def false_sign_tests(keep: float, alpha: float, trials: int) -> int:
     [(keep, 0.3, 200) for keep in (0.95, 0.99)]
     + [pytest.param(k, a, 1500, marks=pytest.mark.guarantee) for k in (0.95, 0.98, 0.99) for a in (0.02, 0.3)],
 )
-def test_false_sign_tests_stay_within_alpha(keep: float, alpha: float, trials: int) -> None:
+def test_false_sign_tests_stay_within_alpha(keep, alpha, trials):
     assert 0 < false_sign_tests(keep, alpha, trials) <= stats.binom.isf(1e-6, trials, alpha)

@@ -1,18 +1,14 @@
 """Joint attacks on edges and features: brute force over all noisy states and all attacks, and coverage at the worst point."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from flipproof import EdgeNoise, Graph
 from flipproof.certificates import vote_share
-from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.joint_bound import JointBound, joint_bound, with_features
-from flipproof.noise.feature_law import BitNoise, FeatureNoise, LabelNoise
-from support.joint_worlds import FloatArray, World
+from flipproof.noise.feature_law import BitNoise, LabelNoise
+from support.joint_worlds import World
 
 ROUNDING = 1e-13  # of the sums here; the bounds get shares that are this much worse
 
@@ -39,7 +35,7 @@ LARGE = [
 ]
 
 
-def classifiers(world: World, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def classifiers(world, rng):
     """The class of every state: random ones, weighted sums of coordinates, and those that depend on few coordinates."""
     number, width = world.states.shape
     for classes in (2, 3):
@@ -52,7 +48,7 @@ def classifiers(world: World, rng: np.random.Generator) -> Iterator[NDArray[np.i
     yield (ball > rng.integers(1, width)).astype(np.int64)
 
 
-def no_bound_is_above_the_truth(world: World, seed: int, graphs: int) -> tuple[int, int, int]:
+def no_bound_is_above_the_truth(world, seed, graphs):
     """Checks all attacks on some graphs; number of bounds, of attacks that are withstood, and of those certified."""
     rng, bounds, withstood, certified = np.random.default_rng(seed), 0, 0, 0
     for labels in classifiers(world, rng):
@@ -73,7 +69,7 @@ def no_bound_is_above_the_truth(world: World, seed: int, graphs: int) -> tuple[i
     return bounds, withstood, certified
 
 
-def the_bound_is_attained(world: World, seed: int, cases: int) -> int:
+def the_bound_is_attained(world, seed, cases):
     """The Neyman-Pearson classifier of a random attack does exactly as badly as the bound says."""
     rng, attained = np.random.default_rng(seed), 0
     for _ in range(cases):
@@ -93,33 +89,33 @@ def the_bound_is_attained(world: World, seed: int, cases: int) -> int:
     return attained
 
 
-def test_no_bound_is_above_the_truth() -> None:
+def test_no_bound_is_above_the_truth():
     totals = np.sum([no_bound_is_above_the_truth(world, seed, graphs=2) for seed, world in enumerate(SMALL)], axis=0)
     bounds, withstood, certified = totals.tolist()
     assert bounds > 10_000
     assert withstood > certified > 500
 
 
-def test_the_bound_is_attained() -> None:
+def test_the_bound_is_attained():
     assert sum(the_bound_is_attained(world, seed, cases=10) for seed, world in enumerate(SMALL)) > 150
 
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("world", LARGE, ids=lambda world: f"{world.noise}-{world.feature_noise}-{world.categories}")
-def test_no_bound_is_above_the_truth_on_larger_graphs(world: World) -> None:
+def test_no_bound_is_above_the_truth_on_larger_graphs(world):
     bounds, withstood, _ = no_bound_is_above_the_truth(world, 1, graphs=12)
     assert bounds > 300
     assert withstood > 10
     the_bound_is_attained(world, 2, cases=40)
 
 
-def test_merged_regions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merged_regions_are_caught(monkeypatch):
     """The planted fault: all states of the changed labels are made one region."""
     world = World(EdgeNoise(keep=0.8), LabelNoise(keep=0.6), 3, 2, 3)
     assert the_bound_is_attained(world, 0, cases=20) > 5
     honest = JointBound._made_law
 
-    def merged(self: JointBound, kind: int, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+    def merged(self, kind, counts):
         x, y = honest(self, kind, counts)
         return (x, y) if kind == 0 else (x.sum(keepdims=True), y.sum(keepdims=True))
 
@@ -130,12 +126,10 @@ def test_merged_regions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     joint_bound.cache_clear()
 
 
-# ---- coverage ----------------------------------------------------------------------------------------------
-
 ALPHA = 0.05
 
 
-def reading_of(votes: NDArray[np.int64], noise: EdgeNoise, feature_noise: FeatureNoise) -> Certificate:
+def reading_of(votes, noise, feature_noise):
     features = np.eye(4)[np.arange(24) % 4]  # few bits are set, and more labels than any attack here changes
     graph = Graph(24, [(node, (node + 1) % 24) for node in range(24)], features)
     limits = graph.max_adds, graph.max_removes
@@ -152,9 +146,7 @@ WORST = [
 
 
 @pytest.mark.parametrize(("noise", "feature_noise", "attack"), WORST, ids=str)
-def test_failure_probability_is_at_most_alpha_exactly(
-    noise: EdgeNoise, feature_noise: FeatureNoise, attack: tuple[int, ...]
-) -> None:
+def test_failure_probability_is_at_most_alpha_exactly(noise, feature_noise, attack):
     """Two classes, the share exactly at the threshold of an attack: the Neyman-Pearson classifier is tied after it.
 
     A certificate is false if it names the other class, or says that the attack is withstood.
@@ -174,7 +166,7 @@ def test_failure_probability_is_at_most_alpha_exactly(
 
 
 @pytest.mark.parametrize(("noise", "feature_noise", "attack"), WORST, ids=str)
-def test_coverage_with_rivals(noise: EdgeNoise, feature_noise: FeatureNoise, attack: tuple[int, ...]) -> None:
+def test_coverage_with_rivals(noise, feature_noise, attack):
     """Three classes at the point where the top class and the rival are tied after the attack; 2,000 runs.
 
     False alarm: 1e-6 for each case, at failure probability alpha; seeds are fixed.
@@ -187,9 +179,7 @@ def test_coverage_with_rivals(noise: EdgeNoise, feature_noise: FeatureNoise, att
         low, high = (low, middle) if bound.withstands(middle, rival)(attack) else (middle, high)
     assert low < 1 - 2 * rival, "a third class has votes"
     rng = np.random.default_rng(7)
-    drawn, numbers = np.unique(
-        rng.multinomial(400, [low, rival, 1 - low - rival], size=runs), axis=0, return_counts=True
-    )
+    drawn, numbers = np.unique(rng.multinomial(400, [low, rival, 1 - low - rival], runs), axis=0, return_counts=True)
     false = 0
     for votes, number in zip(drawn, numbers.tolist(), strict=True):
         reading = reading_of(votes, noise, feature_noise)

@@ -6,14 +6,11 @@ import sys
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from flipproof import BitNoise, EdgeNoise, Graph, LabelNoise
-from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.node_votes import NodeVotes
 from flipproof.graphs import pairs_of_slots
-from flipproof.noise import FeatureNoise
 from support.joint_worlds import World
 
 NODES = 3
@@ -25,7 +22,7 @@ WORLDS = [
 ]
 
 
-def node_labels(world: World, rng: np.random.Generator) -> NDArray[np.int64]:
+def node_labels(world, rng):
     """The class of every node in every state ``[S, 3]``: of a random score of the node's own and its neighbours' features."""
     edges, features = np.split(world.states, [3], axis=1)
     adjacency = np.zeros((len(edges), NODES, NODES))
@@ -37,26 +34,26 @@ def node_labels(world: World, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.asarray((scores + rng.normal(size=3)).argmax(axis=2))
 
 
-def graph_of(world: World, state: int) -> Graph:
+def graph_of(world, state):
     edges, features = np.split(world.states[state], [3])
     width = world.categories if isinstance(world.feature_noise, LabelNoise) else 1
     rows = np.eye(width)[features] if isinstance(world.feature_noise, LabelNoise) else features[:, None].astype(float)
     return Graph(NODES, pairs_of_slots(np.flatnonzero(edges), NODES), rows)
 
 
-def votes_of(graph: Graph, counts: NDArray[np.int64], noise: EdgeNoise, features: FeatureNoise) -> NodeVotes:
+def votes_of(graph, counts, noise, features):
     checksums = ("",) * -(-int(counts[0].sum()) // 1024)
     both = {"feature_noise": features, "feature_checksums": checksums}
-    return NodeVotes(counts.astype(np.uint32), graph, noise, 0, checksums, **both)  # type: ignore[arg-type]
+    return NodeVotes(counts.astype(np.uint32), graph, noise, 0, checksums, **both)
 
 
-def certifies(certificate: Certificate, attack: tuple[int, ...]) -> bool:
+def certifies(certificate, attack):
     inside = all(count < size for count, size in zip(attack, certificate.grid.shape, strict=True))
     return inside and bool(certificate.grid[attack])
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"{world.noise}-{world.feature_noise}")
-def test_no_certificate_is_false_about_any_attack(world: World) -> None:
+def test_no_certificate_is_false_about_any_attack(world):
     """With as many votes as the exact probabilities call for, no attack that is certified changes a node's answer."""
     rng, samples, checked, held = np.random.default_rng(3), 100_000, 0, 0
     for clean in rng.choice(len(world.states), 16, replace=False).tolist():
@@ -79,14 +76,13 @@ def test_no_certificate_is_false_about_any_attack(world: World) -> None:
             if sum(attack) == flips:
                 assert truly or flips > certificate.radius
             if not flips:
-                assert certificate.feature_radius is not None
                 assert truly or sum(attack) > certificate.feature_radius
     assert checked > 300
     assert held > 20
 
 
 @pytest.mark.parametrize("simultaneous", [False, True])
-def test_coverage(simultaneous: bool) -> None:
+def test_coverage(simultaneous):
     """Two classes, every node's share exactly where one removal ties it; a certificate of radius 1 is then false.
 
     False alarm: 1e-6; the seed is fixed.
@@ -107,7 +103,7 @@ def test_coverage(simultaneous: bool) -> None:
     assert failures > 0
 
 
-def sparse_smoothing_certifies(p_lower: float, p_upper: float, noise: EdgeNoise, adds: int, removes: int) -> bool:
+def sparse_smoothing_certifies(p_lower, p_upper, noise, adds, removes):
     """The multi-class certificate of Bojchevski, Klicpera and Günnemann (ICML 2020), from its paper: regions of constant
     likelihood ratio of Binomial(adds, .) + Binomial(removes, .), filled from either end."""
     one, zero = (adds, noise.p_add, 1 - noise.p_remove), (removes, noise.p_remove, 1 - noise.p_add)
@@ -115,7 +111,7 @@ def sparse_smoothing_certifies(p_lower: float, p_upper: float, noise: EdgeNoise,
     mass_y = np.convolve(*(stats.binom.pmf(np.arange(n + 1), n, y) for n, _, y in (one, zero)))
     ratio = np.divide(mass_x, mass_y, out=np.full_like(mass_x, np.inf), where=mass_y > 0)
 
-    def moved(share: float, order: NDArray[np.int64]) -> float:
+    def moved(share, order):
         total = 0.0
         for region in order.tolist():
             taken = min(share, mass_x[region])
@@ -130,7 +126,7 @@ def sparse_smoothing_certifies(p_lower: float, p_upper: float, noise: EdgeNoise,
 
 
 @pytest.mark.parametrize("noise", [EdgeNoise(add=0, remove=0.6), EdgeNoise(add=0.01, remove=0.6), EdgeNoise(keep=0.8)])
-def test_never_below_sparse_smoothings_bound(noise: EdgeNoise) -> None:
+def test_never_below_sparse_smoothings_bound(noise):
     """The same votes, the same confidence bounds on the shares: whatever the published bound certifies is certified."""
     graph, rng, more = Graph(200, [(node, (node + 1) % 200) for node in range(200)]), np.random.default_rng(1), 0
     counts = np.array([rng.multinomial(1000, rng.dirichlet([0.15] * 4)) for _ in range(graph.num_nodes)])
@@ -165,7 +161,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
 @pytest.mark.guarantee
-def test_memory_of_a_large_graph_is_bounded() -> None:
+def test_memory_of_a_large_graph_is_bounded():
     """100,000 nodes and 1,000,000 edges: no dense matrix (10 GB as bits), and no more than what ``memory`` allows by default."""
     done = subprocess.run([sys.executable, "-c", _LARGE], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr

@@ -21,18 +21,16 @@ assert fp.EdgeFlip(fp.EdgeNoise(keep=0.9), seed=0)(graphs[0].to_pyg()).num_nodes
 """
 
 
-def run(*command: object, folder: Path, code: int = 0) -> str:
+def run(*command: object, folder, code=0):
     """What a command prints, away from the repository."""
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run(
-        [*map(str, command)], cwd=folder, env=clean, capture_output=True, text=True, timeout=900, check=False
-    )
+    done = subprocess.run([*map(str, command)], cwd=folder, env=clean, capture_output=True, text=True, timeout=900)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 @pytest.mark.guarantee
-def test_the_wheel_works_alone_in_a_clean_environment(tmp_path: Path) -> None:
+def test_the_wheel_works_alone_in_a_clean_environment(tmp_path):
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, ROOT, folder=tmp_path)
     (wheel,) = tmp_path.glob("flipproof-*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())

@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +17,12 @@ RUN = [page for page in PAGES if any(block.run for block in blocks_of(page))]
 
 
 @pytest.mark.parametrize("page", RUN, ids=NAMES.get)
-def test_every_block_runs_and_prints_what_the_page_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_block_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     Reader(tmp_path, monkeypatch).read(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
-def test_what_is_not_run_names_what_exists(page: Path) -> None:
+def test_what_is_not_run_names_what_exists(page):
     not_run = [block for block in blocks_of(page) if block.kind in ("python", "shell") and not block.run]
     for block in not_run:
         if block.kind == "python":
@@ -36,7 +33,7 @@ def test_what_is_not_run_names_what_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
-def test_code_stands_where_it_is_seen_and_links_lead_somewhere(page: Path) -> None:
+def test_code_stands_where_it_is_seen_and_links_lead_somewhere(page):
     for block in blocks_of(page):
         hidden = block.kind == "text" and not block.output and re.match(r"(import|from) \w+|>>> ", block.text)
         assert not hidden, f"{page.name}, line {block.line}: Python that no test runs (fence it with ```python)"
@@ -45,7 +42,7 @@ def test_code_stands_where_it_is_seen_and_links_lead_somewhere(page: Path) -> No
         assert (page.parent / target).exists(), target
 
 
-def test_every_test_that_a_page_names_exists() -> None:
+def test_every_test_that_a_page_names_exists():
     """A statement's proof can be followed to the test that would notice if it were false."""
     names = {
         str(path.relative_to(ROOT / "tests")): set(re.findall(r"^def (test_\w+)", path.read_text(), re.M))
@@ -53,16 +50,14 @@ def test_every_test_that_a_page_names_exists() -> None:
     }
     cited = 0
     for page in [*PAGES, *(ROOT / "docs").glob("*/*.md")]:
-        for file, test in re.findall(
-            r"`(?:tests/)?([\w/]*test_\w+\.py)(?:::(test_\w+))?", page.read_text(encoding="utf-8")
-        ):
+        for file, test in re.findall(r"`(?:tests/)?([\w/]*test_\w+\.py)(?:::(test_\w+))?", page.read_text()):
             assert file in names, f"{page.name}: {file}"
             assert not test or test in names[file], f"{page.name}: {file}::{test}"
             cited += 1
     assert cited > 20
 
 
-def test_the_check_of_commands_finds_faults() -> None:
+def test_the_check_of_commands_finds_faults():
     faults = {
         "flipproof certfy --model m": "certfy",
         "flipproof certify --modle m": "--modle",
@@ -76,7 +71,7 @@ def test_the_check_of_commands_finds_faults() -> None:
         assert complaint(command.split()) is None
 
 
-def test_the_reader_notices_what_does_not_run_or_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reader_notices_what_does_not_run_or_differs(tmp_path, monkeypatch):
     pages = {
         "unknown command": ("    flipproof certfy\n", "certfy"),
         "not a command of ours": ("    make test\n", "not run by the tests"),
@@ -92,18 +87,18 @@ def test_the_reader_notices_what_does_not_run_or_differs(tmp_path: Path, monkeyp
     Reader(tmp_path / "same shape", monkeypatch).read(page)
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     listed = re.findall(r"^ *- (?:[^#\n]+: )?(\w+\.md)$", navigation, re.M)
     assert sorted(listed) == sorted(page.name for page in PAGES if page.parent == ROOT / "docs")
 
 
-def test_the_page_of_the_command_line_names_every_command() -> None:
+def test_the_page_of_the_command_line_names_every_command():
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"`{name}`" not in text.partition("## ")[0]] == []
 
 
-def test_the_api_reference_has_every_public_name() -> None:
+def test_the_api_reference_has_every_public_name():
     pages = sorted((ROOT / "docs" / "api").glob("*.md"))
     paths = [path for page in pages for path in re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.M)]
     assert len(paths) == len(set(paths)), "a name stands on one page alone"
@@ -118,7 +113,7 @@ def test_the_api_reference_has_every_public_name() -> None:
     assert [page.name for page in pages if f"(api/{page.name})" not in overview] == []
 
 
-def _imported(path: str) -> Any:
+def _imported(path):
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError:
@@ -127,7 +122,7 @@ def _imported(path: str) -> Any:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
-def test_the_notebooks_run(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebooks_run(notebook, tmp_path, monkeypatch):
     cells = [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     executed = [cell["execution_count"] for cell in cells]
     assert executed == list(range(1, len(cells) + 1)), "execute it in place: make notebook"
@@ -146,11 +141,11 @@ FENCED = re.compile(r"^```.*?^```$|(?<![`\w])`[^`\n]+`", re.S | re.M)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(\S(?:[^$\n]*\S)?)\$", re.S)
 
 
-def formulas(text: str) -> list[str]:
+def formulas(text):
     return [shown or inline for shown, inline in FORMULA.findall(FENCED.sub("", text))]
 
 
-def test_every_formula_can_be_typeset(tmp_path: Path) -> None:
+def test_every_formula_can_be_typeset(tmp_path):
     pages = {page.name: formulas(page.read_text(encoding="utf-8")) for page in (ROOT / "docs").rglob("*.md")}
     assert sum(map(len, pages.values())) > 100
     page = tmp_path / "formulas.html"
@@ -169,7 +164,7 @@ def test_every_formula_can_be_typeset(tmp_path: Path) -> None:
         assert len(shown.page.evaluate(refused, [broken, source])) == 1  # the check notices
 
 
-def test_katex_has_the_fonts_that_its_style_names_and_asks_for_nothing_else() -> None:
+def test_katex_has_the_fonts_that_its_style_names_and_asks_for_nothing_else():
     style = (KATEX / "katex.min.css").read_text(encoding="utf-8")
     named = set(re.findall(r"url\(([^)]+)\)", style))
     assert named == {f"fonts/{font.name}" for font in (KATEX / "fonts").iterdir()}

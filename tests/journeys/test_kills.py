@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ NUMBERS = itertools.count()  # of runs, for their names
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
+def server(tmp_path_factory):
     """The command line in a user's folder with graphs and a model."""
     folder = tmp_path_factory.mktemp("user")
     write_graphs(folder / "graphs", count=8)
@@ -31,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
     return running
 
 
-def kept(run: Path) -> set[int]:
+def kept(run):
     """Graphs that are finished."""
     if not (run / "evidence.sqlite").exists():
         return set()
@@ -41,7 +40,7 @@ def kept(run: Path) -> set[int]:
         return set()
 
 
-def killed_and_continued(server: Server, defence: str, workers: int, kills: int, generator: random.Random) -> int:
+def killed_and_continued(server, defence, workers, kills, generator):
     """Kill it several times at random moments, then let it end; how many kills hit a running process."""
     options, pause = DEFENCES[defence]
     command, name = [*CERTIFY, *options, "--workers", workers], f"{defence} {workers} {next(NUMBERS)}"
@@ -65,21 +64,21 @@ def killed_and_continued(server: Server, defence: str, workers: int, kills: int,
 
 
 @pytest.mark.parametrize(("defence", "workers"), [("smoothing", 2), ("voting", 1)])
-def test_killed_at_random_moments(server: Server, defence: str, workers: int) -> None:
+def test_killed_at_random_moments(server, defence, workers):
     assert killed_and_continued(server, defence, workers, 3, random.Random(f"{defence} {workers}")) >= 1
 
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("defence", DEFENCES)
-def test_killed_twenty_times_at_random_moments(server: Server, defence: str, workers: int) -> None:
+def test_killed_twenty_times_at_random_moments(server, defence, workers):
     generator, hits = random.Random(f"{defence} {workers}, twenty times"), 0
     while hits < 20:
         hits += killed_and_continued(server, defence, workers, 5, generator)
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.guarantee)])
-def test_a_disk_that_is_full_at_any_point_is_one_sentence_and_loses_nothing(server: Server, workers: int) -> None:
+def test_a_disk_that_is_full_at_any_point_is_one_sentence_and_loses_nothing(server, workers):
     command = [*CERTIFY, "--keep", 0.8, "--samples", 3000, "--method", "votes", "--quiet", "--workers", workers]
     name, ends = f"full {workers}", 0
     assert server(*command, "--out", f"{name}-whole").code == 0

@@ -2,16 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from flipproof.certificates.certificate import ClassCell, WeakSpots
-from flipproof.report.content import CertifiedRun, Reading, percent
+from flipproof.report.content import Reading, percent
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
 from flipproof.report.templates import asset
@@ -22,13 +20,13 @@ ROWS = "#table tbody tr"
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     with chromium() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A user's folder with the pages ``one.html``, and ``several.html`` of three runs."""
     made = make_runs(tmp_path_factory.mktemp("user"))
     runs = with_lines(with_attacks(read(made, "even", "uneven", "blind"), made / "attack"))
@@ -38,28 +36,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def page(browser: Any, folder: Path) -> Iterator[Any]:
+def page(browser, folder):
     """The report of one run, opened."""
     with opened(browser, folder / "one.html") as shown:
         yield shown.page
 
 
 @pytest.fixture
-def several(browser: Any, folder: Path) -> Iterator[Any]:
+def several(browser, folder):
     """The report of three runs, opened."""
     with opened(browser, folder / "several.html") as shown:
         yield shown.page
 
 
-def read(folder: Path, *names: str) -> list[CertifiedRun]:
+def read(folder, *names: str):
     return [read_run(folder / name, name) for name in names]
 
 
-def column(page: Any, number: int) -> list[str]:
+def column(page, number):
     return page.locator(f"{ROWS} td:nth-child({number})").all_inner_texts()
 
 
-def test_headline_and_every_part_in_place(page: Any, folder: Path) -> None:
+def test_headline_and_every_part_in_place(page, folder):
     (run,) = read(folder, "even")
     right = int((run.right_radii() >= 0).sum())
     assert f"{right} of 12 graphs" in page.inner_text(".lead")
@@ -75,7 +73,7 @@ def test_headline_and_every_part_in_place(page: Any, folder: Path) -> None:
     assert page.evaluate(f"[...document.querySelectorAll('button, input, select')].every({named})")
 
 
-def test_names_are_text_and_nothing_else(browser: Any, folder: Path) -> None:
+def test_names_are_text_and_nothing_else(browser, folder):
     for name in ("one.html", "several.html"):
         with opened(browser, folder / name) as shown:
             shown.page.click(f"{ROWS}:nth-child(2) .open")
@@ -86,7 +84,7 @@ def test_names_are_text_and_nothing_else(browser: Any, folder: Path) -> None:
             assert shown.page.evaluate("document.scripts.length") == 2
 
 
-def test_filters(page: Any, folder: Path) -> None:
+def test_filters(page, folder):
     (run,) = read(folder, "even")
     radii = [row["radius"] for row in run.rows]
     states = ["abstained" if row["predicted"] is None else "right" if row["correct"] else "wrong" for row in run.rows]
@@ -105,7 +103,7 @@ def test_filters(page: Any, folder: Path) -> None:
     assert page.locator(ROWS).count() == sum(radius >= 1 for radius in radii) > 0
 
 
-def test_a_graph_opens_with_votes_certificates_and_the_attack(page: Any, folder: Path) -> None:
+def test_a_graph_opens_with_votes_certificates_and_the_attack(page, folder):
     (run,) = with_attacks(read(folder, "even"), folder / "attack")
     wheel, flips = run.rows[1], run.attacks[1]["defended"].flips
     removed = [pair for pair in flips if list(pair) in run.graphs[1].edges.tolist()]
@@ -129,7 +127,7 @@ def test_a_graph_opens_with_votes_certificates_and_the_attack(page: Any, folder:
     assert wheel["p_lower"] - 1e-4 <= stated <= wheel["p_lower"]
 
 
-def test_weak_spots_are_drawn_and_told(browser: Any, folder: Path) -> None:
+def test_weak_spots_are_drawn_and_told(browser, folder):
     (run,) = read(folder, "even")
     graph = run.graphs[1]
     removed = tuple(graph.edges[0].tolist())
@@ -165,7 +163,7 @@ def test_weak_spots_are_drawn_and_told(browser: Any, folder: Path) -> None:
             assert detail.locator(".weak, .choices").count() == 0
 
 
-def test_a_graph_opens_by_keyboard_alone(page: Any) -> None:
+def test_a_graph_opens_by_keyboard_alone(page):
     page.keyboard.press("Tab")  # the link that skips to the table
     page.keyboard.press("Enter")
     for _ in range(60):
@@ -183,7 +181,7 @@ def test_a_graph_opens_by_keyboard_alone(page: Any) -> None:
     assert page.evaluate("document.activeElement.className") == "open"  # and the focus is back
 
 
-def test_the_chart_by_keyboard_and_mouse(page: Any, folder: Path) -> None:
+def test_the_chart_by_keyboard_and_mouse(page, folder):
     (run,) = read(folder, "even")
     counts = run.curve(top=4).certified
     page.focus("#chart")
@@ -205,10 +203,9 @@ def test_the_chart_by_keyboard_and_mouse(page: Any, folder: Path) -> None:
     assert page.locator("#chart path.whiskers, #chart path.band").count() == 0
 
 
-def test_attacks_are_shown_beside_the_certificates_of_the_same_graphs(page: Any, folder: Path) -> None:
+def test_attacks_are_shown_beside_the_certificates_of_the_same_graphs(page, folder):
     (run,) = with_attacks(read(folder, "even"), folder / "attack")
     certified = run.certified_of_attacked
-    assert certified is not None
     assert certified.graphs == len(run.attacks) == 4
     page.focus("#chart")
     for r, key in enumerate(("Home", "ArrowRight", "ArrowRight")):
@@ -221,7 +218,7 @@ def test_attacks_are_shown_beside_the_certificates_of_the_same_graphs(page: Any,
     assert page.locator("#chart path.step.attack").count() == len(run.under_attack)
 
 
-def test_marks_of_every_panel_are_reached_and_opened_by_keyboard(browser: Any, folder: Path) -> None:
+def test_marks_of_every_panel_are_reached_and_opened_by_keyboard(browser, folder):
     (run,) = read(folder, "even")
     sizes = sorted({(row["nodes"], radius) for row, radius in zip(run.rows, run.right_radii().tolist(), strict=True)})
     with opened(browser, folder / "several.html") as shown:
@@ -252,8 +249,8 @@ def test_marks_of_every_panel_are_reached_and_opened_by_keyboard(browser: Any, f
         assert page.evaluate("document.activeElement.classList.contains('mark')")  # and the focus is back
 
 
-def test_the_sort_has_heads_and_a_control_of_its_own(browser: Any, folder: Path) -> None:
-    def nodes() -> list[int]:
+def test_the_sort_has_heads_and_a_control_of_its_own(browser, folder):
+    def nodes():
         texts: list[str] = page.locator(f"{ROWS} td:nth-child(3)").all_text_contents()
         return list(map(int, texts))
 
@@ -282,7 +279,7 @@ def test_the_sort_has_heads_and_a_control_of_its_own(browser: Any, folder: Path)
         assert page.input_value("#sort") == ""
 
 
-def test_a_table_wider_than_the_page_says_that_it_scrolls(browser: Any, folder: Path) -> None:
+def test_a_table_wider_than_the_page_says_that_it_scrolls(browser, folder):
     hint = "#graphs .hint"
     with opened(browser, folder / "several.html", width=390) as shown:
         page = shown.page
@@ -295,17 +292,16 @@ def test_a_table_wider_than_the_page_says_that_it_scrolls(browser: Any, folder: 
         assert not shown.page.locator(hint).is_visible()
 
 
-def test_differences_between_runs_are_tested(several: Any) -> None:
+def test_differences_between_runs_are_tested(several):
     several.click("summary:has-text('more than chance')")
     lines = [line.split("\t") for line in several.locator("details[open] tbody tr").all_inner_texts()]
     assert [line[:2] for line in lines] == [[name, str(r)] for name in ("uneven", "blind") for r in range(4)]
     assert lines[1][2:] == ["+50 points", "6", "0", "0.031", "0.250"]
 
 
-def test_page_and_script_round_alike(page: Any) -> None:
+def test_page_and_script_round_alike(page):
     """Regression: 72% in the headline and 73% in the chart."""
     source = re.search(r"const percent = (\(count, total\) => \{.*?\n  \});", asset("report.js"), re.DOTALL)
-    assert source is not None
     pairs = [[count, total] for total in (*range(1, 81), 160, 1000, 4096) for count in range(total + 1)]
     texts = page.evaluate(
         f"pairs => {{ const percent = {source[1]}; return pairs.map((pair) => percent(...pair)); }}", pairs
@@ -316,15 +312,13 @@ def test_page_and_script_round_alike(page: Any) -> None:
     assert line in page.locator(".tiles li").last.inner_text()
 
 
-def test_no_radius_and_no_attack_are_told_in_words(browser: Any, folder: Path) -> None:
+def test_no_radius_and_no_attack_are_told_in_words(browser, folder):
     """Regression: -1 beside a dash, and 0 for a graph on which no attack was needed."""
     (run,) = with_attacks(read(folder, "even"), folder / "attack")
     rows = [row | {"predicted": None, "radius": -1, "adds_radius": -1, "removes_radius": -1} for row in run.rows[:1]]
     rows += [row | {"adds_radius": row["radius"] + 1} for row in run.rows[1:]]
     first = run.rows[0]["graph"]
-    readings = {
-        method: {**by_graph, first: Reading(None, -1, -1, -1, 0.1)} for method, by_graph in run.readings.items()
-    }
+    readings = {name: {**read_by, first: Reading(None, -1, -1, -1, 0.1)} for name, read_by in run.readings.items()}
     path = folder / "abstains.html"
     path.write_text(report_page([replace(run, rows=rows, readings=readings)]), encoding="utf-8")
     with opened(browser, path) as shown:
@@ -343,7 +337,7 @@ def test_no_radius_and_no_attack_are_told_in_words(browser: Any, folder: Path) -
         assert "-1" not in page.inner_text("#detail")
 
 
-def test_light_dark_and_narrow(browser: Any, folder: Path) -> None:
+def test_light_dark_and_narrow(browser, folder):
     background = "getComputedStyle(document.body).backgroundColor"
     with opened(browser, folder / "one.html", scheme="dark") as shown:
         dark = shown.page.evaluate(background)
@@ -363,7 +357,7 @@ def test_light_dark_and_narrow(browser: Any, folder: Path) -> None:
         assert page.evaluate("document.getElementById('detail').scrollWidth <= innerWidth")
 
 
-def test_several_runs_side_by_side(several: Any, folder: Path) -> None:
+def test_several_runs_side_by_side(several, folder):
     runs = read(folder, "even", "uneven", "blind")
     assert several.locator("article.card h3").all_inner_texts() == ["even", "uneven", "blind"]
     assert several.locator("#table th.group").all_inner_texts() == ["even", "uneven", "blind"]
@@ -383,7 +377,7 @@ def test_several_runs_side_by_side(several: Any, folder: Path) -> None:
     assert several.locator("#detail .card").nth(1).locator("svg[aria-label^='which numbers']").count() == 1
 
 
-def test_it_prints_light_and_whole(browser: Any, folder: Path) -> None:
+def test_it_prints_light_and_whole(browser, folder):
     with opened(browser, folder / "one.html", scheme="dark") as shown:
         page = shown.page
         page.emulate_media(media="print")
@@ -393,7 +387,7 @@ def test_it_prints_light_and_whole(browser: Any, folder: Path) -> None:
         assert page.pdf().startswith(b"%PDF")
 
 
-def test_the_command_tells_what_it_wrote(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_what_it_wrote(folder, capsys):
     capsys.readouterr()
     run_command(folder, "report", "even", "blind", "--attack", "attack", "--attack", "attack", "--json")
     told = json.loads(capsys.readouterr().out)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ from support.tiny_paper import TINY
 REPRODUCE = ["reproduce", "--quick", "--out"]
 
 
-def output_of(out: Path) -> str:
+def output_of(out):
     """What it says in this process, without workers."""
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -35,7 +34,7 @@ def output_of(out: Path) -> str:
     return said.getvalue()
 
 
-def contents(folder: Path) -> dict[str, object]:
+def contents(folder):
     """Hashes of files, and of the rows of every store."""
     hashes: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
@@ -49,12 +48,12 @@ def contents(folder: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("finished") / "out"
     return out, output_of(out)
 
 
-def test_leaves_figures_numbers_and_claims(finished: tuple[Path, str]) -> None:
+def test_leaves_figures_numbers_and_claims(finished):
     out, output = finished
     for name in ("beta", "alpha", "samples", "gain"):
         for kind in ("svg", "pdf", "png", "csv"):
@@ -69,7 +68,7 @@ def test_leaves_figures_numbers_and_claims(finished: tuple[Path, str]) -> None:
     assert str(out / "index.html") in output
 
 
-def test_the_page_in_a_browser(finished: tuple[Path, str]) -> None:
+def test_the_page_in_a_browser(finished):
     out, _ = finished
     with chromium() as browser:
         for width, scheme in ((1200, "dark"), (390, "light")):
@@ -81,12 +80,12 @@ def test_the_page_in_a_browser(finished: tuple[Path, str]) -> None:
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def drawn(monkeypatch):
     """Figures are there and not drawn again: the same numbers give the same ones (tests/report)."""
     monkeypatch.setattr("flipproof.studies.paper_page.curves_figure", lambda *shown, **options: [])
 
 
-def test_second_run_reuses_everything(finished: tuple[Path, str], drawn: None) -> None:
+def test_second_run_reuses_everything(finished, drawn):
     out, _ = finished
     made = [path for kind in ("*.safetensors", "certificates.csv") for path in out.rglob(kind)]
     times = {path: path.stat().st_mtime_ns for path in made}
@@ -97,9 +96,7 @@ def test_second_run_reuses_everything(finished: tuple[Path, str], drawn: None) -
     assert contents(out) == before
 
 
-def test_its_runs_are_runs(
-    finished: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_its_runs_are_runs(finished, tmp_path, monkeypatch, capsys):
     """Every model can be certified further, and every run opened, with the other commands."""
     out = tmp_path / "out"  # other tests compare with the folder as it was made
     shutil.copytree(finished[0], out)
@@ -119,9 +116,7 @@ def test_its_runs_are_runs(
         pytest.param(signal.SIGINT, "runs/*/certificates.csv", marks=pytest.mark.guarantee, id="Ctrl-C"),
     ],
 )
-def test_killed_and_continued(
-    finished: tuple[Path, str], tmp_path: Path, drawn: None, kill: signal.Signals, awaited: str
-) -> None:
+def test_killed_and_continued(finished, tmp_path, drawn, kill, awaited):
     out, made = tmp_path / "out", ["runs", "index.html", "claims.*"]
     if awaited.startswith("models"):
         made += ["models"]
@@ -138,9 +133,7 @@ def test_killed_and_continued(
     assert contents(out) == contents(finished[0])
 
 
-def test_a_folder_with_other_settings_is_refused(
-    finished: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_with_other_settings_is_refused(finished, monkeypatch, capsys):
     refused = call(monkeypatch, capsys, "reproduce", "--out", finished[0])
     assert refused.code == 2
     assert "holds a run with networks = 1; asked for networks = 3" in refused.err

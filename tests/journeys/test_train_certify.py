@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from support.command_line import Shell
 from support.forked import Server
 from support.shared_data import data_root
 
 SLOW = ["certify", "--model", "own:make", "--data", "graphs", "--keep", "0.8", "--samples", "3000"]
 
 
-def test_ctrl_c_ends_with_the_command_to_continue(shell: Shell) -> None:
+def test_ctrl_c_ends_with_the_command_to_continue(shell):
     shell.done(*SLOW, "--out", "whole")
     begun, journal = Path("stopped/run.json"), Path("stopped/evidence.sqlite-wal")
 
-    def committed() -> bool:  # a first piece of work
+    def committed():  # a first piece of work
         return begun.exists() and journal.exists() and journal.stat().st_size > 20_000
 
     ended = Server(Path())(*SLOW, "--out", "stopped", killed_after=committed, by=signal.SIGINT, PAUSE=3e-4)
@@ -31,7 +30,7 @@ def test_ctrl_c_ends_with_the_command_to_continue(shell: Shell) -> None:
     assert shell.rows("stopped") == shell.rows("whole")
 
 
-def test_help_answers_at_once(tmp_path: Path) -> None:
+def test_help_answers_at_once(tmp_path):
     """Within half a second of processor time, whatever else the machine does."""
     script = (
         "import sys, time\nsys.argv = ['flipproof', '--help']\nfrom flipproof.cli import main\n"
@@ -46,7 +45,7 @@ def test_help_answers_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["train", "certify", "export", "verify"])
-def test_every_command_has_help_with_an_example(command: str, shell: Shell) -> None:
+def test_every_command_has_help_with_an_example(command, shell):
     assert f"flipproof {command}" in shell.done(command, "--help").out.split("Example:")[1]
 
 
@@ -91,9 +90,7 @@ FEW = ["--samples", 64, "--graphs", 4, "--method", "votes", "--alpha", 0.05, "--
     ("package", "project", "way"),
     [("chemistry", PYG_PROJECT, "compiled twin"), ("kernels", GRAKEL_PROJECT, "callable")],
 )
-def test_a_project_of_ones_own_without_a_change(
-    package: str, project: str, way: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_of_ones_own_without_a_change(package, project, way, shell, monkeypatch):
     monkeypatch.setenv("FLIPPROOF_DATA", str(data_root()))
     if "grakel" in project:
         pytest.importorskip("grakel")
@@ -116,7 +113,7 @@ def test_a_project_of_ones_own_without_a_change(
 TRAINING = ["train", "--data", "topologies:48", "--model", "gcn", "--keep", "0.9", "--epochs", "120", "-q", "--out"]
 
 
-def test_a_training_killed_half_way_ends_with_the_same_bytes(shell: Shell) -> None:
+def test_a_training_killed_half_way_ends_with_the_same_bytes(shell):
     shell.done(*TRAINING, "whole")
     assert Server(Path())(*TRAINING, "killed", killed_after=Path("killed.part").exists).killed
     assert not Path("killed").exists(), "it was killed too late"

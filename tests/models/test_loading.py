@@ -1,10 +1,6 @@
 """Models and node features as a user names them: known by their weights and code."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +11,7 @@ import flipproof as fp
 from flipproof.models.loading import hook_identity, load_features, load_model, model_identity
 
 
-def test_a_users_model_is_known_by_its_weights_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_model_is_known_by_its_weights_and_code(tmp_path, monkeypatch):
     code = (
         "import torch\n\n\ndef one():\n    torch.manual_seed(0)\n    return torch.nn.Linear(2, 2)\n\n\n"
         "def two():\n    torch.manual_seed(1)\n    return torch.nn.Linear(2, 2)\n"
@@ -34,25 +30,25 @@ def test_a_users_model_is_known_by_its_weights_and_code(tmp_path: Path, monkeypa
 class _Always:
     """A black box with a setting, which notes down that it was called."""
 
-    def __init__(self, answer: int) -> None:
+    def __init__(self, answer):
         self.answer, self.calls = answer, list[int]()
 
-    def __call__(self, graphs: list[fp.Graph]) -> list[int]:
+    def __call__(self, graphs):
         self.calls.append(len(graphs))
         return [self.answer] * len(graphs)
 
 
 class _Scaled(torch.nn.Module):
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor):
         super().__init__()
         self.factor = factor
 
 
-def _captured(answer: Any) -> Callable[[list[fp.Graph]], Any]:
+def _captured(answer):
     return lambda graphs: [int(np.max(answer))] * len(graphs)
 
 
-def _in_a_notebook(code: str) -> Any:
+def _in_a_notebook(code):
     names: dict[str, Any] = {"__name__": "notebook"}
     exec(code, names)
     return names["model"]
@@ -78,19 +74,19 @@ _GLOBAL = "answer = {}\ndef helper(): return answer\ndef model(graphs): return [
     ],
     ids=["constant", "captured", "array", "function", "object", "method", "partial", "module", "class", "global"],
 )
-def test_black_boxes_that_differ_are_told_apart(one: Any, other: Any) -> None:
+def test_black_boxes_that_differ_are_told_apart(one, other):
     assert model_identity(one) != model_identity(other)
     assert model_identity(one) == model_identity(one)
 
 
-def test_what_a_black_box_notes_down_makes_it_no_other_model() -> None:
+def test_what_a_black_box_notes_down_makes_it_no_other_model():
     model = _Always(1)
     before = model_identity(model)
     model([fp.Graph(2, [])])
     assert model_identity(model) == before
 
 
-def test_functions_that_call_themselves_and_networks_with_tied_weights_have_an_identity() -> None:
+def test_functions_that_call_themselves_and_networks_with_tied_weights_have_an_identity():
     assert model_identity(_in_a_notebook("def model(graphs): return model(graphs[1:])"))
     network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     network[1].weight = network[0].weight
@@ -100,7 +96,7 @@ def test_functions_that_call_themselves_and_networks_with_tied_weights_have_an_i
     assert model_identity(network) != before
 
 
-def test_features_by_name_and_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_by_name_and_of_ones_own(tmp_path, monkeypatch):
     (tmp_path / "mine_hooks.py").write_text("def ones(graph):\n    return [[1.0]] * graph.num_nodes\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -58,12 +58,3 @@ def test_node_sets_are_measured_by_those_of_training():
     before = plain.context(sizes, sums[:, :0])
     plain.standardise(sizes, sums[:, :0])
     assert torch.equal(plain.context(sizes, sums[:, :0]), before)
-
-
-def test_other_defences_can_wrap_it():
-    graph, all_nodes = fp.Graph(6, [(0, 1), (1, 2), (0, 2), (3, 4)]), torch.ones(1, 6, dtype=torch.bool)
-    model = Local(0, 2, seed=0).eval()
-    matrices = [torch.tensor(part.adjacency()).float()[None] for part in fp.EdgeGroups(3).sub_graphs(graph)]
-    answers = [int(model(torch.ones(1, 6, 1), adj, all_nodes).argmax()) for adj in matrices]
-    certificate = fp.VotingClassifier(model, groups=3, features="constant").certify(graph)
-    assert certificate.counts == tuple(np.bincount(answers, minlength=2).tolist())

@@ -1,7 +1,5 @@
 """One table over all networks: every law that smoothing needs of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -94,21 +92,6 @@ def test_logits_are_a_function_of_each_graph_alone(model):
 
 
 @torch.no_grad()
-def test_edges_matter(model):
-    x, adj, mask = _batch(model)
-    x = torch.ones_like(x)
-    assert not torch.equal(_logits(model, x, adj, mask), _logits(model, x, torch.zeros_like(adj), mask))
-    if isinstance(model, models.GraphNetwork):
-        x, edges, batch = _as_union(x, adj, mask)
-        assert not torch.equal(model.forward_sparse(x, edges, batch), model.forward_sparse(x, edges[:, :0], batch))
-
-
-def test_every_weight_gets_a_gradient(model):
-    _logits(model, *_batch(model)).square().sum().backward()
-    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
-
-
-@torch.no_grad()
 def test_save_and_load_give_the_same_network(model, tmp_path):
     models.save(model, tmp_path / "deep" / "model", features=Degree(), metadata={"split_seed": 7})
     again = models.load(tmp_path / "deep" / "model")
@@ -167,9 +150,6 @@ def test_initial_weights_depend_on_the_seed_alone(name):
 def test_bad_configs_are_refused(config, words):
     with pytest.raises(fp.InputError, match=words):
         models.build(config)
-
-
-# ---- folders -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -7,26 +7,21 @@ import mpmath
 import networkx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, Graph
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import SampleStream, cell_flips
 from flipproof.noise.stream import AdditionLaw, _binomial_thresholds
-from support.streams import (
-    RING,
-    SMALL,
-    forced_sparse,
-    stream,
-)
+from support.streams import SMALL, forced_sparse, stream
 
 
 @pytest.mark.parametrize(
     ("trials", "threshold"),
     [(45, 2**31), (45, 429496730), (7, 1), (1, 2**32 - 1), (300, 2**32 - 2**20), (200, 42949673)],
 )
-def test_counts_table_against_rational_arithmetic(trials: int, threshold: int) -> None:
+def test_counts_table_against_rational_arithmetic(trials, threshold):
     q = Fraction(threshold, 2**32)
     cumulative, mass = [], (1 - q) ** trials
     for count in range(trials + 1):
@@ -41,7 +36,6 @@ def test_counts_table_against_rational_arithmetic(trials: int, threshold: int) -
     assert table.tolist() == kept
     # total-variation distance of the law that the table gives
     law = AdditionLaw.of(trials, threshold)
-    assert law is not None
     steps = [Fraction(0)] * first + [Fraction(int(value), 2**64) for value in table]
     steps += [Fraction(1)] * (trials + 1 - len(steps))
     of_table = [steps[0]] + [b - a for a, b in itertools.pairwise(steps)]
@@ -51,7 +45,7 @@ def test_counts_table_against_rational_arithmetic(trials: int, threshold: int) -
 
 
 @pytest.mark.parametrize(("trials", "threshold"), [(49_945_000, 4295), (199_940_000, 1074), (4850, 8589935)])
-def test_counts_table_of_large_graphs_against_mpmath(trials: int, threshold: int) -> None:
+def test_counts_table_of_large_graphs_against_mpmath(trials, threshold):
     first, table = _binomial_thresholds(trials, threshold)
     with mpmath.workdps(80):
         q = mpmath.mpf(threshold) / 2**32
@@ -65,22 +59,13 @@ def test_counts_table_of_large_graphs_against_mpmath(trials: int, threshold: int
         assert 1 - (total + mass) <= mpmath.mpf(2) ** -64, "what is cut off"
 
 
-def test_counts_are_read_off_the_table() -> None:
+def test_counts_are_read_off_the_table():
     law = AdditionLaw.of(1000, 42949673)
-    assert law is not None
     words = np.array([0, law.thresholds[3] - 1, law.thresholds[3], 2**64 - 1], dtype=np.uint64)
     assert law.counts(words).tolist() == [law.first, law.first + 3, law.first + 4, law.first + len(law.thresholds)]
 
 
-def test_no_additions() -> None:
-    law = AdditionLaw.of(1000, 0)
-    assert law is not None
-    assert (law.draws, law.discrepancy) == (0, 0.0)
-    source = stream(RING, EdgeNoise(add=0, remove=0.3))
-    assert np.isin(source.flip_lists(0, 2000).slot, RING.edge_slots).all()
-
-
-def test_complete_graph_has_nowhere_to_add() -> None:
+def test_complete_graph_has_nowhere_to_add():
     complete = Graph.from_networkx(networkx.complete_graph(95))
     for remove in (0.0, 0.3):
         source = stream(complete, EdgeNoise(add=0.01, remove=remove))
@@ -88,7 +73,7 @@ def test_complete_graph_has_nowhere_to_add() -> None:
         assert (len(flips.slot) > 0) == (remove > 0)
 
 
-def first_distinct(words: np.ndarray, count: int, empty: int) -> list[int]:
+def first_distinct(words, count, empty):
     """What :func:`added_cells` does, slowly: ranks among the empty cells, or those found if there are too few draws."""
     ranks = dict[int, None]()
     for word in words.tolist():
@@ -97,34 +82,11 @@ def first_distinct(words: np.ndarray, count: int, empty: int) -> list[int]:
     return sorted(ranks)
 
 
-def test_draws_are_skipped_that_repeat_or_would_favour_small_ranks() -> None:
-    empty = 27
-    limit = 2**64 // empty * empty
-    assert limit < 2**64
-    words = np.array(
-        [
-            [0, 5, 5 + empty, 3, 9, 9, 0],  # 5 repeats
-            [0, limit, 2**64 - 1, 4, 2, 7, 0],  # the first two are refused
-            [0, 8, 8, 8, 1, 2, 0],
-            [0, 6, 1, 2, 3, 4, 0],
-            [0, 6, 6, 6, 3, 3, 1],  # one draw is missing
-        ],
-        dtype=np.uint64,
-    )
-    counts, occupied = np.array([3, 2, 2, 0, 3]), np.array([0, 5, 13])
-    starts, cells, short = cell_flips.added_cells(
-        words, 1, 6, counts, empty, np.uint64(limit - 1), occupied - np.arange(3)
-    )
-    assert starts.tolist() == [0, 3, 5, 7, 7, 10]
-    assert cells[:7].tolist() == [4, 7, 11, 3, 6, 2, 10]  # ranks 3, 5, 9, then 2, 4, then 1, 8
-    assert short.tolist() == [False, False, False, False, True]
-
-
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 400), st.integers(0, 150), st.integers(0, 400))
-def test_cells_are_the_first_distinct_ones_drawn(seed: int, empty: int, most: int, draws: int) -> None:
+def test_cells_are_the_first_distinct_ones_drawn(seed, empty, most, draws):
     rng = np.random.default_rng(seed)
     words = rng.integers(0, 2**64, (4, draws), dtype=np.uint64)
+    words[rng.random(words.shape) < 0.2] = 2**64 - 1  # refused, as it would favour small ranks
     counts = rng.integers(0, min(most, empty) + 1, 4)
     occupied = np.sort(rng.choice(empty + 20, 20, replace=False))
     free = np.setdiff1d(np.arange(empty + 20), occupied)
@@ -137,21 +99,9 @@ def test_cells_are_the_first_distinct_ones_drawn(seed: int, empty: int, most: in
             assert cells[starts[row] : starts[row + 1]].tolist() == free[ranks].tolist()
 
 
-@settings(deadline=None)
-@given(st.integers(0, 2**63 - 1), st.integers(0, 6))
-def test_additions_are_distinct_and_as_many_as_drawn(seed: int, draws: int) -> None:
-    source = forced_sparse(SMALL, EdgeNoise(add=0.4, remove=0.1), seed, draws)
-    counts = source._additions.counts(source._words(0, 50)[:, -(-SMALL.max_removes // 2)])  # type: ignore[union-attr]
-    kept, starts, added = source._sparse_samples(0, 50)
-    assert np.diff(starts).tolist() == counts.tolist()
-    assert (np.diff(added + 1000 * np.repeat(np.arange(50), counts)) > 0).all()
-    assert not np.isin(added, SMALL.edge_slots).any()
-    assert kept.shape == (50, SMALL.max_removes)
-
-
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize(("add", "remove"), [(0.0, 0.3), (0.004, 0.0), (0.002, 0.3), (0.03, 0.6)])
-def test_neighbours_are_those_of_the_flipped_graph(frozen: bool, add: float, remove: float) -> None:
+def test_neighbours_are_those_of_the_flipped_graph(frozen, add, remove):
     rng = np.random.default_rng(0)
     pairs = rng.integers(0, 200, (500, 2))
     graph = Graph(200, pairs[pairs[:, 0] != pairs[:, 1]])
@@ -170,7 +120,7 @@ def test_neighbours_are_those_of_the_flipped_graph(frozen: bool, add: float, rem
             assert places[starts[row] : starts[row + 1]].tolist() == np.flatnonzero(wanted[node]).tolist()
 
 
-def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacements_do_not_depend_on_the_batch(monkeypatch):
     calls = []
     original = SampleStream._replacement
     monkeypatch.setattr(

@@ -1,7 +1,6 @@
 """Reproducible flips that follow the law."""
 
 import itertools
-import tracemalloc
 from collections.abc import Callable
 
 import networkx
@@ -32,7 +31,7 @@ from support.streams import (
 )
 
 
-def test_the_cases_are_of_the_kind_they_say() -> None:
+def test_the_cases_are_of_the_kind_they_say():
     for name, (graph, noise) in CASES.items():
         assert stream(graph, noise).sparse == name.startswith("sparse")
         approximate = name.startswith("sparse") and noise.p_add > 0
@@ -42,7 +41,7 @@ def test_the_cases_are_of_the_kind_they_say() -> None:
 
 @cases
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_flips_do_not_depend_on_the_batch(graph: Graph, noise: EdgeNoise, size: int) -> None:
+def test_flips_do_not_depend_on_the_batch(graph, noise, size):
     samples = 2100 if size > 1 else 250
     whole = stream(graph, noise).flips(0, samples)
     parts = [stream(graph, noise).flips(start, min(start + size, samples)) for start in range(0, samples, size)]
@@ -53,7 +52,7 @@ def test_flips_do_not_depend_on_the_batch(graph: Graph, noise: EdgeNoise, size: 
 
 
 @cases
-def test_lists_are_the_flips(graph: Graph, noise: EdgeNoise) -> None:
+def test_lists_are_the_flips(graph, noise):
     flips = stream(graph, noise).flips(5, 105)
     lists = stream(graph, noise).flip_lists(5, 105)
     sample, column = np.nonzero(flips)
@@ -61,18 +60,12 @@ def test_lists_are_the_flips(graph: Graph, noise: EdgeNoise) -> None:
     assert np.array_equal(lists.slot, graph.slots[column])
 
 
-def test_seed_and_graph_change_the_flips_but_names_and_features_do_not() -> None:
+def test_seed_and_graph_change_the_flips_but_names_and_features_do_not():
     base = stream().flips(0, 200)
     assert not np.array_equal(stream(seed=1).flips(0, 200), base)
     assert not np.array_equal(stream(SMALL.flipped([(0, 2)])).flips(0, 200), base)
     decorated = SMALL.replaced(name="x", label=1, node_features=np.ones((8, 2)))
     assert np.array_equal(stream(decorated).flips(0, 200), base)
-
-
-def test_stronger_noise_flips_a_superset() -> None:
-    weak, strong = (stream(noise=EdgeNoise(keep=keep)).flips(0, 500) for keep in (0.9, 0.7))
-    assert not (weak & ~strong).any()
-    assert strong.sum() > weak.sum()
 
 
 GOLDEN = {
@@ -84,13 +77,13 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_stream_is_the_one_that_its_version_names(name: str) -> None:
+def test_the_stream_is_the_one_that_its_version_names(name):
     """In every process. If this fails, stored votes can no longer be read: raise STREAM_VERSION, then pin the new checksums."""
     assert STREAM_VERSION == 2
     assert tuple(stream(*CASES[name], seed=2020).checksums(BLOCK + 1)) == GOLDEN[name]
 
 
-def test_the_golden_flips_do_not_depend_on_the_hash() -> None:
+def test_the_golden_flips_do_not_depend_on_the_hash():
     """The flips themselves, written out, so that a change of the checksum's recipe alone is told apart."""
     assert np.packbits(stream(seed=2020).flips(0, 2), axis=1).tolist() == [[1, 200, 0, 0], [16, 20, 4, 0]]
     flipped = stream(RING, SPARSE_NOISE, 2020).flip_lists(0, 1).slot
@@ -99,7 +92,7 @@ def test_the_golden_flips_do_not_depend_on_the_hash() -> None:
 
 
 @cases
-def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(graph: Graph, noise: EdgeNoise) -> None:
+def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(graph, noise):
     first, second = stream(graph, noise).checksums(BLOCK + 1)
     assert list(stream(graph, noise).checksums(1)) == [first]
     assert list(stream(graph, noise).checksums(2 * BLOCK)) == [first, second]
@@ -112,9 +105,6 @@ def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(
     assert list(stream(graph, EdgeNoise(add=0.0021, remove=0.29)).checksums(1)) != [first]
     if graph.num_slots and noise.remove_threshold + noise.add_threshold:
         assert list(stream(graph, noise, seed=1).checksums(1)) != [first]
-
-
-# ---- the law -----------------------------------------------------------------------------------------------
 
 
 FITS = {
@@ -130,7 +120,7 @@ FITS = {
 
 
 @pytest.mark.parametrize(("graph", "noise", "sparse", "draws"), FITS.values(), ids=FITS.keys())
-def test_flips_follow_the_law(graph: Graph, noise: EdgeNoise, sparse: bool, draws: int | None) -> None:
+def test_flips_follow_the_law(graph, noise, sparse, draws):
     samples = 200_000 if draws is None else 20_000
     source = forced_sparse(graph, noise, 5, draws) if sparse else stream(graph, noise, 5)
     flips = np.concatenate([source.flips(start, start + 20_000) for start in range(0, samples, 20_000)])
@@ -138,7 +128,7 @@ def test_flips_follow_the_law(graph: Graph, noise: EdgeNoise, sparse: bool, draw
         assert pvalue > FALSE_ALARM, name
 
 
-def with_columns(flips: np.ndarray, column: np.ndarray | bool) -> np.ndarray:
+def with_columns(flips, column):
     return np.column_stack([flips[:, :4], np.broadcast_to(column, len(flips)), flips[:, 5:]])
 
 
@@ -158,14 +148,14 @@ FAULTS: list[tuple[str, Callable[[np.ndarray], np.ndarray]]] = [
 
 
 @pytest.mark.parametrize(("caught_by", "fault"), FAULTS)
-def test_the_test_of_fit_catches_planted_faults(caught_by: str, fault: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_the_test_of_fit_catches_planted_faults(caught_by, fault):
     noise = EdgeNoise(keep=0.8)
     flips = fault(stream(SMALL, noise, 5).flips(0, 200_000))
     assert fit_pvalues(flips, flip_probabilities(SMALL, noise))[caught_by] < FALSE_ALARM
 
 
 @pytest.mark.parametrize("graph", [RING, FROZEN_RING])
-def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph: Graph) -> None:
+def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph):
     """4,950 slots: single slots, additions by group of slots (with pairs of groups), removals, totals."""
     source, samples = stream(graph, SPARSE_NOISE, 3), 40_000
     lists = source.flip_lists(0, samples)
@@ -187,7 +177,7 @@ def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph: Graph) -> Non
     assert min(pvalues.values()) > FALSE_ALARM, pvalues
 
 
-def test_frozen_pairs_never_flip() -> None:
+def test_frozen_pairs_never_flip():
     for graph, noise in ((FROZEN, EdgeNoise(add=0.3, remove=0.6)), (FROZEN_RING, SPARSE_NOISE)):
         source = stream(graph, noise)
         flipped = np.unique(source.flip_lists(0, 20_000).slot)
@@ -198,28 +188,12 @@ def test_frozen_pairs_never_flip() -> None:
         assert (noisy[:, u, v] == graph.adjacency()[u, v]).all()
 
 
-def test_empty_range() -> None:
-    for graph, noise in ((SMALL, EdgeNoise(keep=0.8)), (RING, SPARSE_NOISE)):
-        batch, content = stream(graph, noise).batch(5, 5)
-        assert content == b""
-        assert batch.edge_index()[0].shape == (2, 0)
-        assert batch.graphs() == []
-
-
-@pytest.mark.parametrize("name", ["dense, unequal, frozen", "sparse, frozen"])
-def test_packed_flips_are_those_of_a_block(name: str) -> None:
-    made = stream(*CASES[name])
-    packed, checksum = made.packed_flips(BLOCK)
-    assert checksum == list(made.checksums(2 * BLOCK))[1]
-    assert np.array_equal(np.unpackbits(packed, axis=1)[:, : made.graph.num_slots], made.flips(BLOCK, 2 * BLOCK))
-
-
 LARGEST = 2**32 - 1
 GOLDEN_DRAWS = {0: [3763014433, 2983414617, 4218436830], 7: [1342622875, 3172906958, 867343197]}
 
 
 @st.composite
-def noises(draw: st.DrawFn) -> EdgeNoise:
+def noises(draw):
     """Any noise, the limits among them."""
     limits = st.sampled_from([0, 1, 2**31, LARGEST - 1, LARGEST])
     add = draw(limits | st.integers(0, LARGEST))
@@ -228,9 +202,7 @@ def noises(draw: st.DrawFn) -> EdgeNoise:
 
 
 @given(noises(), st.lists(st.tuples(st.booleans(), st.integers(0, LARGEST)), max_size=20))
-def test_a_slot_flips_exactly_for_the_draws_below_its_threshold(
-    noise: EdgeNoise, slots: list[tuple[bool, int]]
-) -> None:
+def test_a_slot_flips_exactly_for_the_draws_below_its_threshold(noise, slots):
     around = [max(0, min(LARGEST, t + d)) for t in (noise.add_threshold, noise.remove_threshold) for d in (-1, 0, 1)]
     slots = [*slots, *itertools.product((False, True), (*around, 0, LARGEST))]
     states = np.array([state for state, _ in slots])
@@ -241,7 +213,7 @@ def test_a_slot_flips_exactly_for_the_draws_below_its_threshold(
     assert noisy.tolist() == wanted
 
 
-def test_draws_are_a_pure_function_of_purpose_seed_and_index() -> None:
+def test_draws_are_a_pure_function_of_purpose_seed_and_index():
     arguments = [*itertools.product(("training", "attack"), (0, 1, 2**63 - 1), (0, 1, 2, 10**9))]
     known = {key: keyed_draws(*key, (7, 5)) for key in arguments}
     assert len({draws.tobytes() for draws in known.values()}) == len(arguments)
@@ -251,7 +223,7 @@ def test_draws_are_a_pure_function_of_purpose_seed_and_index() -> None:
     assert all(draws.dtype == np.uint32 for draws in known.values())
 
 
-def test_the_golden_draws() -> None:
+def test_the_golden_draws():
     """If this fails, models trained and attacks made with a given seed are no longer the same."""
     assert keyed_draws("golden", 2020, 0, (3,)).tolist() == GOLDEN_DRAWS[0]
     assert keyed_draws("golden", 2020, 7, (3,)).tolist() == GOLDEN_DRAWS[7]
@@ -260,7 +232,7 @@ def test_the_golden_draws() -> None:
     assert halves(words)[:5].tolist() == by_numpy.tolist(), "the same order of halves as numpy's"
 
 
-def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:
+def slow_graphs(graph, flips):
     """The noisy graphs, one flip after the other."""
     pairs = list(itertools.combinations(range(graph.num_nodes), 2))
     frozen = {tuple(pair) for pair in graph.frozen.tolist()}
@@ -276,7 +248,7 @@ def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:
 
 
 @cases
-def test_batches_agree_with_a_slow_reconstruction(graph: Graph, noise: EdgeNoise) -> None:
+def test_batches_agree_with_a_slow_reconstruction(graph, noise):
     n, size = graph.num_nodes, 12
     features = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
     source = stream(graph.replaced(node_features=features, label=1, name="secret"), noise)
@@ -304,7 +276,7 @@ def test_batches_agree_with_a_slow_reconstruction(graph: Graph, noise: EdgeNoise
         assert len(noisy.frozen) == 0
 
 
-def test_order_of_edges_does_not_tell_the_clean_graph() -> None:
+def test_order_of_edges_does_not_tell_the_clean_graph():
     """The same noisy graph reached from different clean graphs gives the same bytes."""
     seen: dict[bytes, set[tuple[bytes, bytes, bytes]]] = {}
     origins: dict[bytes, set[str]] = {}
@@ -320,35 +292,6 @@ def test_order_of_edges_does_not_tell_the_clean_graph() -> None:
                 origins.setdefault(key, set()).add(clean.topology)
     assert all(len(views) == 1 for views in seen.values())
     assert sum(len(origin) > 1 for origin in origins.values()) > 20, "the test has something to compare"
-
-
-def _large(nodes: int) -> Graph:
-    rng = np.random.default_rng(nodes)
-    pairs = rng.integers(0, nodes, (60_000, 2))
-    pairs = np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0)
-    return Graph(nodes, rng.permutation(pairs)[:50_000])
-
-
-def test_cost_grows_with_edges_and_flips_not_with_node_pairs() -> None:
-    peaks, words = [], []
-    for nodes, add in ((10_000, 4e-6), (20_000, 1e-6)):  # four times the pairs, the same number of flips
-        graph = _large(nodes)
-        assert graph.num_edges == 50_000
-        source = stream(graph, EdgeNoise(add=add, remove=0.3))
-        assert source.sparse
-        source.batch(0, 1)
-        words.append(source.words_per_sample)
-        tracemalloc.start()
-        batch, _ = source.batch(0, 16)
-        index, _ = batch.edge_index()
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        added = index.shape[1] / 2 / 16 - 0.7 * 50_000
-        assert abs(added - 200) < 200, "the noise does what it should"
-    assert words[0] < 0.6 * 50_000
-    assert abs(words[1] - words[0]) < 0.01 * words[0]
-    assert peaks[1] < 1.1 * peaks[0]
-    assert peaks[0] < 16 * 50_000 * 200  # bytes; the node pairs alone would be 16 * 50 million
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 4), (4 * 62, 12), (2**40, 1000), (12, 4 * 64)])

@@ -1,7 +1,5 @@
 """Plots in one call: what is drawn on which axes, and what a notebook shows."""
 
-from __future__ import annotations
-
 import matplotlib
 import pytest
 
@@ -12,11 +10,11 @@ matplotlib.use("Agg")
 NOISE = fp.EdgeNoise(keep=0.8)
 
 
-def certificates(votes: list[int]) -> list[fp.Certificate]:
+def certificates(votes):
     return [fp.certify_counts([count, 1000 - count], NOISE) for count in votes]
 
 
-def test_the_curve_is_certified_accuracy() -> None:
+def test_the_curve_is_certified_accuracy():
     made, labels = certificates([1000, 999, 900, 400]), [0, 0, 0, 0]
     axes = fp.plot.certified_accuracy(made, labels)
     drawn = axes.lines[0].get_ydata()
@@ -25,25 +23,18 @@ def test_the_curve_is_certified_accuracy() -> None:
     assert fp.plot.compare({"one": made, "other": made[:0:-1] + made[:1]}, labels, line=0.5, ax=axes) is axes
     assert {text.get_text() for text in axes.get_legend().get_texts()} >= {"one", "other"}
     with pytest.raises(fp.InputError, match="results must map names to lists of certificates; got list"):
-        fp.plot.compare(made, labels)  # type: ignore[arg-type]
+        fp.plot.compare(made, labels)
 
 
-def test_one_graph_of_large_radius_does_not_stretch_the_axis() -> None:
-    blind = [fp.certify_counts([1000, 0], fp.EdgeNoise(keep=0.51))]
-    axes = fp.plot.certified_accuracy(certificates([950] * 99) + blind, [0] * 100)
-    assert len(axes.lines[0].get_xdata()) <= 6
-
-
-def has_edge(graphs: list[fp.Graph]) -> list[int]:
+def has_edge(graphs):
     """Whether nodes 0 and 1 are joined."""
     return [int([0, 1] in graph.edges.tolist()) for graph in graphs]
 
 
-def test_the_pair_that_decides_is_the_weakest_and_is_drawn() -> None:
+def test_the_pair_that_decides_is_the_weakest_and_is_drawn():
     smooth = fp.SmoothedClassifier(has_edge, NOISE, num_classes=2)
     graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4)])
     explained = fp.explain(smooth, graph, seed=0)
-    assert explained.weakest is not None
     assert explained.weakest.flips[0] == (0, 1)
     assert explained == smooth.certify(graph, seed=0)  # what was found beside it makes it no other certificate
     axes = fp.plot.graph(graph, explained)
@@ -56,7 +47,7 @@ def test_the_pair_that_decides_is_the_weakest_and_is_drawn() -> None:
         fp.plot.graph(fp.Graph(151, []))
 
 
-def test_drawings_hold_every_node_and_edge() -> None:
+def test_drawings_hold_every_node_and_edge():
     graph = fp.Graph(5, [(0, 1), (1, 2)], label=1)
     text = svg(graph)
     assert (text.count("<circle"), text.count("<line")) == (5, 2)

@@ -11,48 +11,38 @@ import pytest
 import yaml
 
 import flipproof
-import flipproof as fp
 from flipproof.attacks import AttackResult
 from flipproof.certificates.metrics import Curve
 from flipproof.defences import defence_names
 from flipproof.report import report_page as page_module
-from flipproof.report.content import CertifiedRun, curve_range, percent, reach_worth_drawing
+from flipproof.report.content import percent, reach_worth_drawing
 from flipproof.report.drawing import Panel, curves_figure, write_figures
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
 from flipproof.report.templates import bibtex, references
 from flipproof.report.wording import wording
-from flipproof.runs.certifying import read_evidence
-from flipproof.runs.run_folder import CertifySettings, open_run
-from support.command_line import Command
+from flipproof.runs.run_folder import CertifySettings
 
 
 @pytest.fixture(scope="module")
-def even(folder: Path) -> CertifiedRun:
+def even(folder):
     return read_run(folder / "even", "even")
 
 
-def lead(run: CertifiedRun) -> str:
+def lead(run):
     """The headline, without its tags."""
     match = re.search(r'<p class="lead">(.*?)</p>', report_page([run]))
-    assert match is not None
     return re.sub(r"<[^>]+>", "", match[1])
 
 
-def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even: CertifiedRun) -> None:
-    assert lead(replace(even, no_line="")).startswith(
-        "This was not compared with a classifier that ignores edges: no training"
-    )
+def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even):
+    assert lead(replace(even, no_line="")).startswith("This was not compared with a classifier that ignores edges: no")
     without = lead(replace(even, no_line="the data are gone <b>", majority=12))
-    assert without.startswith(
-        "This was not compared with a classifier that ignores edges: the data are gone &lt;b&gt;."
-    )
+    assert without.startswith("This was not compared with a classifier that ignores edges: the data are gone &lt;b")
     assert "This is no better than always naming the most frequent class, which is right on 12 of 12 graphs" in without
     best = int(even.right_radii().max())
     assert lead(replace(even, line=0)).startswith(f"This beats a classifier that ignores edges under any {best} flips")
-    assert lead(replace(even, line=12)).startswith(
-        "This is no better than a classifier that ignores edges, which is right on 12"
-    )
+    assert lead(replace(even, line=12)).startswith("This is no better than a classifier that ignores edges, which is")
     counts = even.curve(top=40).certified
     for line in range(13):
         run = replace(even, line=line)
@@ -61,36 +51,8 @@ def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even: Cer
         assert f"right on {line} of 12 graphs" in lead(run)
 
 
-def test_certificates_that_hold_with_certainty(even: CertifiedRun) -> None:
-    """No alpha, removals cost less."""
-    rows = [row | {"alpha": 0.0, "removes_radius": row["radius"] + 1} for row in even.rows]
-    settings = replace(even.settings, defence={"name": "voting", "groups": 3}, question={})
-    certain = replace(even, rows=rows, settings=settings, readings={"voting": even.readings["influence"]})
-    assert (certain.defence, certain.symmetric) == ("voting (groups 3)", False)
-    assert "These proofs hold with certainty" in lead(certain)
-    assert "The voting classifier is right on" in lead(certain)
-
-
-def test_every_setting_of_the_question_is_told(even: CertifiedRun) -> None:
-    made = report_page([even]).split('id="made"')[1]
-    for text in (
-        "smoothing (keep 0.8)",
-        '<td>samples</td><td class="number">400</td>',
-        "<td>simultaneous</td><td>no</td>",
-    ):
-        assert text in made
-
-
-def test_the_page_asks_for_nothing_from_elsewhere(even: CertifiedRun) -> None:
-    page = report_page([even])
-    assert page.count("http://") == page.count('"http://www.w3.org/2000/svg"') == 1
-    assert "https://" not in page
-    assert "default-src &#39;none&#39;" in page
-    assert len(page) < 150_000
-
-
-def test_large_graphs_are_not_drawn(even: CertifiedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(key: str) -> list[int]:
+def test_large_graphs_are_not_drawn(even, monkeypatch):
+    def drawn(key):
         return [one[key] for one in page_module.script_data([even])["graphs"] if one["edges"] is not None]
 
     assert len(drawn("nodes")) == 12
@@ -103,7 +65,7 @@ def test_large_graphs_are_not_drawn(even: CertifiedRun, monkeypatch: pytest.Monk
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_entry_is_whole_and_names_author_title_and_year() -> None:
+def test_every_entry_is_whole_and_names_author_title_and_year():
     for key, entry in references().items():
         assert re.fullmatch(r"@\w+\{[a-z0-9]+,\n(  \w+ +=? ?= \{.*\},?\n)+\}", entry), key
         assert entry.count("{") == entry.count("}")
@@ -111,13 +73,13 @@ def test_every_entry_is_whole_and_names_author_title_and_year() -> None:
         assert not re.search(r"[^\x00-\x7f]", entry)
 
 
-def test_defences_cite_entries_that_exist() -> None:
+def test_defences_cite_entries_that_exist():
     cited = {key for name in defence_names() for key in wording(name).references}
     assert cited <= set(references())
     assert {"gao2020certified", "xia2024gnncert", "jin2020certified"} <= cited
 
 
-def test_whatever_names_a_version_names_that_of_the_package() -> None:
+def test_whatever_names_a_version_names_that_of_the_package():
     version = flipproof.__version__
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == version
@@ -128,7 +90,7 @@ def test_whatever_names_a_version_names_that_of_the_package() -> None:
     assert citation["references"][0]["doi"] in references()["gao2020certified"]
 
 
-def test_a_run_is_exported_with_what_it_rests_on(folder: Path, command: Command) -> None:
+def test_a_run_is_exported_with_what_it_rests_on(folder, command):
     done = command("export", folder / "even", folder / "blind", "--format", "bibtex")
     assert (done.code, done.err) == (0, "")
     keys = re.findall(r"^@\w+\{(\w+),", done.out, re.MULTILINE)
@@ -140,11 +102,11 @@ CURVES = (Curve("0.7", (40, 30, 10, 0), 50), Curve("0.9", (45, 20, 0, 0), 50))
 PANEL = Panel("title", CURVES, floor=0.24)
 
 
-def digests(paths: list[Path]) -> list[str]:
+def digests(paths):
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
-def test_the_same_numbers_give_the_same_files(tmp_path: Path) -> None:
+def test_the_same_numbers_give_the_same_files(tmp_path):
     paths, again = (curves_figure(tmp_path / folder / "beta", [PANEL]) for folder in "ab")
     assert [path.suffix for path in paths] == [".svg", ".pdf", ".png", ".csv"]
     assert digests(paths) == digests(again)
@@ -153,7 +115,7 @@ def test_the_same_numbers_give_the_same_files(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "a").iterdir() if path.name.endswith(".tmp")]
 
 
-def test_numbers_beside_the_figure(tmp_path: Path) -> None:
+def test_numbers_beside_the_figure(tmp_path):
     path = curves_figure(tmp_path / "beta", [PANEL])[-1]
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert len(rows) == 9
@@ -163,7 +125,7 @@ def test_numbers_beside_the_figure(tmp_path: Path) -> None:
     assert (rows[-1]["curve"], rows[-1]["certified_accuracy"]) == ("edge-blind", "0.240000")
 
 
-def test_figures_of_one_and_of_several(folder: Path, tmp_path: Path) -> None:
+def test_figures_of_one_and_of_several(folder, tmp_path):
     runs = [read_run(folder / name, f"_{name}$") for name in ("even", "uneven", "blind")]
     runs = with_attacks(with_lines(runs), folder / "attack")
     paths = write_figures(tmp_path, runs)
@@ -181,18 +143,7 @@ def test_figures_of_one_and_of_several(folder: Path, tmp_path: Path) -> None:
     assert {path.stem for path in alone} == {"certified_accuracy"}
 
 
-def test_curves_are_the_librarys_certified_accuracy(folder: Path, even: CertifiedRun) -> None:
-    with open_run(folder / "even", CertifySettings) as run:
-        votes = [evidence for _, evidence in read_evidence(run)]
-    certificates = [evidence.certify(alpha=0.001) for evidence in votes]
-    accuracy = fp.certified_accuracy(certificates, [one.graph.label for one in votes], range(5))
-    curve = even.curve(top=4)
-    assert curve.accuracy.tolist() == accuracy.tolist()
-    assert curve.certified[0] == sum(bool(row["correct"]) for row in even.rows)
-    assert curve == even.curve("influence", "radius", top=4, name="even")
-
-
-def test_a_grid_of_additions_and_removals_contains_what_the_radius_says(folder: Path) -> None:
+def test_a_grid_of_additions_and_removals_contains_what_the_radius_says(folder):
     for name in ("even", "uneven"):
         run = read_run(folder / name, name)
         counts = run.add_remove_counts()
@@ -203,18 +154,10 @@ def test_a_grid_of_additions_and_removals_contains_what_the_radius_says(folder: 
             assert counts[adds, removes] >= by_flips[adds + removes]
 
 
-def test_the_chart_ends_where_hardly_a_graph_is_left() -> None:
+def test_the_chart_ends_where_hardly_a_graph_is_left():
     assert reach_worth_drawing(np.array([64, *[3] * 57])) == 3
     assert reach_worth_drawing(np.array([64, 64, *[3] * 56])) == 64
     assert reach_worth_drawing(np.array([-1])) == -1
-
-
-def test_an_edge_blind_run_has_no_end(folder: Path) -> None:
-    run = read_run(folder / "blind", "blind")
-    assert run.edge_blind
-    assert run.defence == "edge-blind"
-    assert curve_range([run]) == 10
-    assert set(run.curve(top=10).certified) == {6}
 
 
 ROUNDED = {
@@ -229,22 +172,20 @@ ROUNDED = {
 }
 
 
-def test_one_rounding() -> None:
+def test_one_rounding():
     assert {share: percent(*share) for share in ROUNDED} == ROUNDED
 
 
-def attacked(run: CertifiedRun, size: int, *, success: bool = True, role: str = "defended") -> CertifiedRun:
+def attacked(run, size, *, success=True, role="defended"):
     """The run with an attack of so many flips on its second graph."""
     row, graph = run.rows[1], run.graphs[run.rows[1]["graph"]]
     pairs = [(0, node) for node in range(1, 9)][:size]
     flips = tuple(pairs)
-    result = AttackResult(
-        "greedy", graph.flipped(flips), flips, row["predicted"], success, True, 0.001, 5, 1.0, -1.0, 10
-    )
+    result = AttackResult("greedy", graph.flipped(flips), flips, row["predicted"], success, True, 0.001, 5, 1, -1, 10)
     return replace(run, attacks={row["graph"]: {role: result}})
 
 
-def test_an_attack_within_the_radius_is_named(even: CertifiedRun) -> None:
+def test_an_attack_within_the_radius_is_named(even):
     radius = even.rows[1]["radius"]
     assert radius >= 1
     assert attacked(even, radius).broken == [1]

@@ -2,8 +2,6 @@
 
 import copy
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,50 +21,58 @@ from flipproof.runs.table import COLUMNS, TABLE_FILE, read_table
 from support.command_line import call
 from support.learnable import Blind
 
-NOISE = fp.EdgeNoise(keep=0.8)
+NOISE, UNEQUAL = fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.1, remove=0.4)
 
 
-def by_edges(graphs: list[fp.Graph]) -> list[int]:
+def by_edges(graphs):
     return [int(graph.num_edges > 20) + int(graph.num_edges > 40) for graph in graphs]
 
 
-def defences() -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Every defence, with a question."""
-    local = fp.models.Local(in_features=1, num_classes=8, seed=0).eval()
-    return {
-        "smoothing": (fp.SmoothedClassifier(by_edges, NOISE, num_classes=8), {"samples": 300}),
-        "voting": (fp.VotingClassifier(by_edges, groups=3, num_classes=8), {}),
-        "local": (fp.LocalClassifier(local, features="constant"), {}),
-        "edge-blind": (fp.EdgeBlindClassifier(by_edges, num_classes=8), {}),
-        "none": (Undefended(by_edges, num_classes=8), {}),
-    }
+GRAPHS = [fp.Graph(6, [(0, 1), (1, 2), (2, 3)][:size], label=size % 2, name=f"{size}") for size in (1, 2, 3)]
+WITH_LABELS = [graph.replaced(node_features=np.eye(3)[[0, 1, 2, 0, 0, 0]]) for graph in GRAPHS]
 
 
-@pytest.mark.parametrize("name", fp.defences.defence_names()[:5])
-def test_a_run_from_python_is_one_like_any_other(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (defence, question), graphs, out = defences()[name], topologies(16, seed=1), tmp_path / "run"
+def network(kind=GIN):
+    return kind(in_features=1, num_classes=2, seed=0).eval()
+
+
+DEFENCES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "smoothing": (lambda: fp.SmoothedClassifier(network(), NOISE, features="degree"), {"samples": 100}),
+    "smoothing over labels": (
+        lambda: fp.SmoothedClassifier(by_edges, UNEQUAL, feature_noise=fp.LabelNoise(keep=0.8), num_classes=2),
+        {"samples": 100},
+    ),
+    "priced votes": (lambda: fp.VotingClassifier(network(), 3, features="degree"), {"depth": 1}),
+    "local": (lambda: fp.LocalClassifier(Local(in_features=0, num_classes=2, seed=0).eval()), {"per_node": 2}),
+    "edge-blind": (lambda: fp.EdgeBlindClassifier(Blind(network()).eval(), features="constant"), {}),
+    "none": (lambda: Undefended(network(), features="degree"), {}),
+}
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_a_run_from_python_is_one_like_any_other(name, tmp_path, monkeypatch, capsys):
+    make, question = DEFENCES[name]
+    defence, out = make(), tmp_path / "run"
+    graphs = Dataset(WITH_LABELS if "labels" in name else GRAPHS, class_names=["even", "odd"], name="mine")
     made = fp.certify_run(defence, graphs, out=out, **question)
+    seed = {"seed": 0} if "samples" in question else {}
     assert [(c.label, c.radius) for c in made] == [
-        (c.label, c.radius)
-        for c in defence.certify_all(graphs, **question, **({"seed": 0} if name == "smoothing" else {}))
+        (c.label, c.radius) for c in defence.certify_all(graphs, **question, **seed)
     ]
     assert call(monkeypatch, capsys, "verify", out).code == 0
     shown = read_run(out, "mine")  # what a report shows
     assert [row["radius"] for row in shown.rows] == [c.radius for c in made]
     loaded = fp.load_run(out)
     assert loaded.certificates == made
-    assert loaded.class_names == graphs.class_names
+    assert (loaded.class_names, loaded.settings.data) == (graphs.class_names, "mine")
     assert [graph.topology for graph in loaded.graphs] == [graph.topology for graph in graphs]
     assert loaded.graphs.labels.tolist() == graphs.labels.tolist()
-    assert loaded.settings.data == "topologies"
 
 
-def test_it_continues_and_refuses_other_settings(tmp_path: Path) -> None:
+def test_it_continues_and_refuses_other_settings(tmp_path):
     graphs, sizes = topologies(8), []
 
-    def counted(shown: list[fp.Graph]) -> list[int]:
+    def counted(shown):
         sizes.append(len(shown))
         return by_edges(shown)
 
@@ -92,13 +98,13 @@ def test_it_continues_and_refuses_other_settings(tmp_path: Path) -> None:
         (lambda: (fp.SmoothedClassifier(by_edges, NOISE, num_classes=3), topologies(8)), "has the label 7"),
     ],
 )
-def test_what_is_refused_leaves_no_folder(arguments: Any, sentence: str, tmp_path: Path) -> None:
+def test_what_is_refused_leaves_no_folder(arguments, sentence, tmp_path):
     with pytest.raises(fp.InputError, match=sentence):
         fp.certify_run(*arguments(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_loaders_and_data_sets_are_taken_everywhere(tmp_path: Path) -> None:
+def test_loaders_and_data_sets_are_taken_everywhere(tmp_path):
     graphs = topologies(8)
     pyg = [graph.to_pyg() for graph in graphs]
     loader = DataLoader(pyg, batch_size=3)
@@ -114,7 +120,7 @@ def test_loaders_and_data_sets_are_taken_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_the_features_in_run_json_are_those_that_the_model_saw(tmp_path: Path, own: bool) -> None:
+def test_the_features_in_run_json_are_those_that_the_model_saw(tmp_path, own):
     """The default is the graph's own features, or degrees where it has none: the run says which; and the model by its weights."""
     graphs = [graph.replaced(node_features=np.ones((graph.num_nodes, 1)) if own else None) for graph in topologies(8)]
     smooth = fp.SmoothedClassifier(fp.models.GCN(in_features=1, num_classes=8, seed=0).eval(), NOISE)
@@ -132,35 +138,7 @@ def test_the_features_in_run_json_are_those_that_the_model_saw(tmp_path: Path, o
     assert "unlabelled" in report_page([read_run(tmp_path / "bare", "mine")], figures=[])
 
 
-GRAPHS = [fp.Graph(6, [(0, 1), (1, 2), (2, 3)][:size], label=size % 2, name=f"{size}") for size in (1, 2, 3)]
-WITH_LABELS = [graph.replaced(node_features=np.eye(3)[[0, 1, 2, 0, 0, 0]]) for graph in GRAPHS]
-
-
-def network(kind: type[Any] = GIN) -> Any:
-    return kind(in_features=1, num_classes=2, seed=0).eval()
-
-
-DEFENCES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "smoothing": (
-        lambda: fp.SmoothedClassifier(network(), fp.EdgeNoise(keep=0.8), features="degree"),
-        {"samples": 100},
-    ),
-    "smoothing over labels": (
-        lambda: fp.SmoothedClassifier(
-            lambda graphs: [0] * len(graphs),
-            fp.EdgeNoise(add=0.1, remove=0.4),
-            feature_noise=fp.LabelNoise(keep=0.8),
-            num_classes=2,
-        ),
-        {"samples": 100},
-    ),
-    "priced votes": (lambda: fp.VotingClassifier(network(), 3, features="degree"), {"depth": 1}),
-    "local": (lambda: fp.LocalClassifier(Local(in_features=0, num_classes=2, seed=0).eval()), {"per_node": 2}),
-    "edge-blind": (lambda: fp.EdgeBlindClassifier(Blind(network()).eval(), features="constant"), {}),
-}
-
-
-def altered(value: Any) -> Any:
+def altered(value):
     """Another value of the same kind."""
     match value:
         case bool():
@@ -179,14 +157,14 @@ def altered(value: Any) -> Any:
     return 1
 
 
-def keys_of(content: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+def keys_of(content):
     for key, value in content.items():
         yield (key,)
         if isinstance(value, dict):
             yield from ((key, *rest) for rest in keys_of(value))
 
 
-def told(folder: Path) -> bool:
+def told(folder):
     """Whether verify finds something wrong with the run, or refuses to read it."""
     try:
         return bool(problems_of_run(folder))
@@ -195,7 +173,7 @@ def told(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", DEFENCES)
-def test_whatever_is_altered_is_told_of(name: str, tmp_path: Path) -> None:
+def test_whatever_is_altered_is_told_of(name, tmp_path):
     make, question = DEFENCES[name]
     folder = tmp_path / "run"
     made = fp.certify_run(make(), WITH_LABELS if "labels" in name else GRAPHS, out=folder, **question)

@@ -1,7 +1,5 @@
 """The config of a benchmark: every mistake is one sentence with file and key, before any work; the published ones are fine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -18,15 +16,8 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
     [
         ("", "row is needed, and not there"),
         ("row = []\ndata = [{ name = 'MUTAG' }]", "row must have at least 1 item"),
-        ("[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n", "data is needed, and not there"),
         (GOOD + "nam = 1\n", "data[0].nam is not a key of a benchmark (did you mean name?)"),
-        ("fold = [1]\n" + GOOD, "fold is not a key of a benchmark (did you mean folds?)"),
-        (
-            GOOD.replace("[[data]]", "setting = 1\n[[data]]"),
-            "row[0].setting is not a key of a benchmark (did you mean settings?)",
-        ),
         ("folds = [10]\n" + GOOD, "folds[0] must be less than 10; got 10"),
-        ("folds = []\n" + GOOD, "folds must have at least 1 item; got []"),
         ("attacked = -1\n" + GOOD, "attacked must be greater than or equal to 0; got -1"),
         ("limit = 1\n" + GOOD, "limit must be a valid boolean; got 1"),
         (GOOD + "training = 3\n", "data[0].training must be a valid dictionary; got 3"),
@@ -37,19 +28,12 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
             GOOD.replace("groups = 3", "group = 3"),
             "row[0]: settings: group is no setting of voting (did you mean groups?)",
         ),
-        (GOOD.replace("groups = 3", "groups = 0"), "row[0]: settings: "),
         (GOOD.replace("[[data]]", "asked = { deep = 1 }\n[[data]]"), "row[0]: asked.deep is nothing that voting takes"),
         (GOOD.replace("[[data]]", "asked = { depth = -1 }\n[[data]]"), "row voting: asked: depth must be"),
-        (GOOD + "[[data]]\nname = 'topologies:40'\n", "data[1].name 'topologies:40' is there twice"),
         ("[[row]]\ndefence = 'local'\nname = 'voting'\n" + GOOD, "row voting: name 'voting' is there twice"),
-        ("asked = { sampels = 9 }\n" + GOOD, "asked.sampels is nothing that a defence takes (did you mean samples?)"),
         (
             GOOD.replace("[[data]]", "readings = { counts = 'GNNCert' }\n[[data]]"),
             "row voting: readings: counts is no other certificate of voting (known: voting, counts alone)",
-        ),
-        (
-            GOOD.replace("[[data]]", "readings = { 'voting, counts alone' = 'voting' }\n[[data]]"),
-            "row voting: name 'voting' is there twice",
         ),
         (
             GOOD.replace("groups = 3", "groups = 3, renumber = 9"),
@@ -59,11 +43,10 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
             GOOD.replace("[[data]]", "data = ['topologies:41']\n[[data]]"),
             "row[0].data: there is no data set topologies:41 (did you mean topologies:40?)",
         ),
-        ("splits = 3\n" + GOOD, "splits must be a valid string; got 3"),
         ("x = [", "is not a TOML file"),
     ],
 )
-def test_a_mistake_is_one_sentence_with_file_and_key(text: str, words: str, tmp_path: Path) -> None:
+def test_a_mistake_is_one_sentence_with_file_and_key(text, words, tmp_path):
     path = tmp_path / "b.toml"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -73,7 +56,7 @@ def test_a_mistake_is_one_sentence_with_file_and_key(text: str, words: str, tmp_
     assert "\n" not in str(caught.value)
 
 
-def test_keys_of_a_data_set_take_precedence_and_tables_are_merged(tmp_path: Path) -> None:
+def test_keys_of_a_data_set_take_precedence_and_tables_are_merged(tmp_path):
     path = tmp_path / "b.toml"
     path.write_text(
         "folds = [0]\ntraining = { epochs = 3, copies = 1 }\n" + GOOD + "training = { epochs = 5 }\nfolds = [4]\n"
@@ -83,7 +66,7 @@ def test_keys_of_a_data_set_take_precedence_and_tables_are_merged(tmp_path: Path
     assert [row.name for row in protocol.rows] == ["edge-blind", "voting"]  # the line is always there
 
 
-def test_rows_of_one_data_set_only(tmp_path: Path) -> None:
+def test_rows_of_one_data_set_only(tmp_path):
     path = tmp_path / "b.toml"
     path.write_text(
         "[[row]]\nname = 'v'\ndefence = 'voting'\ndata = ['MUTAG']\nsettings = [{ groups = 9 }]\n"
@@ -95,7 +78,7 @@ def test_rows_of_one_data_set_only(tmp_path: Path) -> None:
     assert [row.name for row in other.rows] == ["edge-blind", "v", "voting"]
 
 
-def test_the_published_config_has_all_rows_for_all_nine_data_sets() -> None:
+def test_the_published_config_has_all_rows_for_all_nine_data_sets():
     protocols = read_protocols(ROOT / "benchmarks" / "full.toml", root="data")
     assert len(protocols) == 9
     for protocol in protocols:

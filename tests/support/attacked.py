@@ -13,7 +13,6 @@ from flipproof.classifiers import Classifier
 from flipproof.defences.changed_nodes import are_labels
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import NoisyBatch
-from support.cube import Cube
 
 
 class TableClassifier(Classifier):
@@ -28,23 +27,10 @@ class TableClassifier(Classifier):
         return 1024
 
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
-        assert batch.states is not None
         return np.eye(self.num_classes)[self.table[batch.states @ (1 << np.arange(batch.states.shape[1]))]]
 
     def expectation(self, graph: fp.Graph) -> str:
         return "a row of states"
-
-
-class ExactSmoothed(TableClassifier):
-    """The smoothed classifier of a cube with its exact shares of votes as logits: nothing sampled, nothing missed."""
-
-    def __init__(self, cube: Cube) -> None:
-        super().__init__(cube.labels, cube.num_classes)
-        self.cube = cube
-
-    def scores(self, batch: NoisyBatch) -> NDArray[Any]:
-        assert batch.states is not None
-        return self.cube.shares_after(batch.states)
 
 
 @cache

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from flipproof import Certificate, EdgeNoise
+from flipproof import Certificate, EdgeNoise, Graph, Votes
+from flipproof.noise import SampleStream
 
 
 def certificate(label: int | None = 0, radius: int = 0, **changes: Any) -> Certificate:
@@ -22,6 +23,12 @@ def certificate(label: int | None = 0, radius: int = 0, **changes: Any) -> Certi
         "grid": np.ones((radius + 1, radius + 1), dtype=bool),
     }
     return Certificate(**(fields | changes))
+
+
+def votes_of(labels: Any, graph: Graph, noise: EdgeNoise, num_classes: int = 2, seed: int = 0) -> Votes:
+    """These votes, with the checksums of what the classifier saw."""
+    checksums = tuple(SampleStream(graph, noise, seed=seed).checksums(len(labels)))
+    return Votes(np.asarray(labels, dtype=np.uint8), graph, noise, num_classes, seed, checksums)
 
 
 ABSTAINED = certificate(None, -1, grid=np.zeros((0, 0), dtype=bool))

@@ -38,10 +38,6 @@ class Outcome:
     err: str
 
 
-Command = Callable[..., Outcome]
-"""``flipproof`` with these arguments, in this process: the fixture ``command``."""
-
-
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> Outcome:
     """Run ``flipproof`` with these arguments."""
     monkeypatch.setattr(sys, "argv", ["flipproof", *map(str, arguments)])
@@ -83,6 +79,22 @@ def write_degrees(folder: Path, *, count: int = 6) -> None:
         links = [{"source": u, "target": v} for u, v in edges]
         (folder / f"{index}.json").write_text(json.dumps({"nodes": nodes, "edges": links}))
         lines.append(f"{index}.json,{index % 2}\n")
+    (folder / "labels.csv").write_text("".join(lines))
+
+
+def write_molecules(folder: Path, *, attribute: str = "atom", count: int = 18) -> None:
+    """Rings, whose class says whether most of their atoms are carbon; ``attribute`` is ``atom``, or a number."""
+    folder.mkdir()
+    lines = []
+    for index in range(count):
+        atoms = ["C" if node % 6 < (5 if index % 2 else 2) else "N" for node in range(6 + index % 3)]
+        nodes = [
+            {"id": node, attribute: atom if attribute == "atom" else 12.5 + 2 * (atom == "N")}
+            for node, atom in enumerate(atoms)
+        ]
+        links = [{"source": node, "target": (node + 1) % len(atoms)} for node in range(len(atoms))]
+        (folder / f"{index}.json").write_text(json.dumps({"nodes": nodes, "edges": links}))
+        lines.append(f"{index}.json,{'carbon' if index % 2 else 'other'}\n")
     (folder / "labels.csv").write_text("".join(lines))
 
 

@@ -13,7 +13,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from flipproof import EdgeNoise, Graph
 from flipproof.certificates.influence.lead_test import Attack, Cells, Kind
 from flipproof.certificates.sampled_votes import Votes
-from flipproof.noise import BLOCK, SampleStream
+from flipproof.noise import SampleStream
+from support.certificates import votes_of
 
 Labels = NDArray[np.int64]
 
@@ -22,6 +23,20 @@ Labels = NDArray[np.int64]
 def all_states(slots: int) -> NDArray[np.bool_]:
     """Every state of so many slots, ``[2**slots, slots]``; row ``k`` holds the binary digits of ``k``."""
     return (np.arange(2**slots)[:, None] >> np.arange(slots) & 1).astype(np.bool_)
+
+
+@lru_cache(maxsize=16)
+def attacks_between(slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Additions and removals that lead from each graph to each other, ``[2**N, 2**N]`` both."""
+    states = all_states(slots).astype(np.int64)
+    return (1 - states) @ states.T, states @ (1 - states).T
+
+
+@lru_cache(maxsize=16)
+def laws(slots: int, noise: EdgeNoise) -> NDArray[np.float64]:
+    """``[x, z]``: the probability that the noisy version of ``x`` is ``z``."""
+    states = all_states(slots)
+    return Cube(noise, states[0], np.zeros(len(states), dtype=np.int64), 2).law(states)
 
 
 @dataclass(frozen=True)
@@ -93,18 +108,9 @@ class Cube:
 
     def votes(self, samples: int, seed: int) -> Votes:
         """Sampled votes, as a smoothed classifier would cast them on the graph with these slots."""
-        graph = self.graph
-        stream = SampleStream(graph, self.noise, seed=seed)
-        labels, checksums = [], []
-        for start in range(0, samples, BLOCK):
-            batch, content = stream.batch(start, start + BLOCK)
-            checksum = stream.new_checksum()
-            checksum.update(content)
-            checksums.append(checksum.hexdigest())
-            assert batch.states is not None
-            labels.append(self.labels[batch.states @ (1 << np.arange(self.slots))])
-        cast = np.concatenate(labels)[:samples].astype(np.uint8)
-        return Votes(cast, graph, self.noise, self.num_classes, seed, tuple(checksums))
+        flips = SampleStream(self.graph, self.noise, seed=seed).flips(0, samples)
+        labels = self.labels[(flips ^ self.clean) @ (1 << np.arange(self.slots))]
+        return votes_of(labels, self.graph, self.noise, self.num_classes, seed)
 
     @cached_property
     def graph(self) -> Graph:
@@ -113,9 +119,6 @@ class Cube:
         pairs = list(itertools.combinations(range(nodes), 2))
         edges = [pair for pair, state in zip(pairs, self.clean, strict=False) if state]
         return Graph(nodes, edges, frozen=pairs[self.slots :])
-
-
-# ---- classifiers ---------------------------------------------------------------------------------------------------
 
 
 def classifier(kind: str, slots: int, num_classes: int, clean: NDArray[np.bool_], rng: np.random.Generator) -> Labels:

@@ -1,10 +1,15 @@
-"""Random graphs for property tests."""
+"""Random graphs for property tests, and a model without structure."""
 
 import itertools
 
 from hypothesis import strategies as st
 
 from flipproof import Graph
+
+
+def parity(graphs: list[Graph]) -> list[int]:
+    """A black box: whether the number of edges is odd."""
+    return [graph.num_edges % 2 for graph in graphs]
 
 
 @st.composite

@@ -44,10 +44,6 @@ class Applied(nn.Module):
         return self.function(x)
 
 
-def sorted_among_all(x: Tensor) -> Tensor:
-    return x + x[x[:, 0].argsort()]
-
-
 MUTANTS: dict[str, Callable[[], nn.Module]] = {
     "BatchNorm without running statistics": lambda: nn.BatchNorm1d(WIDTH, track_running_stats=False),
     "PairNorm": pyg.PairNorm,
@@ -56,7 +52,7 @@ MUTANTS: dict[str, Callable[[], nn.Module]] = {
     "LayerNorm over the batch": lambda: pyg.LayerNorm(WIDTH, mode="graph"),
     "mean over the batch": lambda: Applied(lambda x: x - x.mean(0)),
     "dropout left on": lambda: Applied(lambda x: nn.functional.dropout(x, 0.5, training=True)),
-    "sorting among all nodes": lambda: Applied(sorted_among_all),
+    "sorting among all nodes": lambda: Applied(lambda x: x + x[x[:, 0].argsort()]),
     "a counter": Counted,
     "a cache by size": Cached,
 }
@@ -192,6 +188,13 @@ def perceptron(width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(width, 8), nn.ReLU(), nn.Linear(8, 8))
 
 
+def layer(name: str) -> Callable[[], nn.Module]:
+    """A network of one layer of PyG's."""
+    options: dict[str, Any] = {"K": 2} if name in ("SGConv", "ChebConv") else {}
+    return lambda: Zoo(getattr(pyg, name)(1, 8, **options))
+
+
+ONE_LAYER = "TAG SG Cheb ARMA Transformer LE ClusterGCN FeaSt GEN ResGatedGraph General"
 HONEST: dict[str, Callable[[], nn.Module]] = {
     "GCN": lambda: Zoo(pyg.GCNConv(1, 8), pyg.GCNConv(8, 8)),
     "SAGE": lambda: Zoo(pyg.SAGEConv(1, 8), pyg.SAGEConv(8, 8)),
@@ -199,20 +202,10 @@ HONEST: dict[str, Callable[[], nn.Module]] = {
     "GAT": lambda: Zoo(pyg.GATConv(1, 4, heads=2), pyg.GATConv(8, 8)),
     "GATv2": lambda: Zoo(pyg.GATv2Conv(1, 4, heads=2), pyg.GATv2Conv(8, 8)),
     "GraphConv": lambda: Zoo(pyg.GraphConv(1, 8), pyg.GraphConv(8, 8)),
-    "TAG": lambda: Zoo(pyg.TAGConv(1, 8)),
-    "SGC": lambda: Zoo(pyg.SGConv(1, 8, K=2)),
-    "Cheb": lambda: Zoo(pyg.ChebConv(1, 8, K=2)),
-    "ARMA": lambda: Zoo(pyg.ARMAConv(1, 8)),
-    "Transformer": lambda: Zoo(pyg.TransformerConv(1, 8)),
-    "LE": lambda: Zoo(pyg.LEConv(1, 8)),
-    "ClusterGCN": lambda: Zoo(pyg.ClusterGCNConv(1, 8)),
-    "FeaSt": lambda: Zoo(pyg.FeaStConv(1, 8)),
-    "GEN": lambda: Zoo(pyg.GENConv(1, 8)),
-    "ResGated": lambda: Zoo(pyg.ResGatedGraphConv(1, 8)),
+    **{name: layer(f"{name}Conv") for name in ONE_LAYER.split()},
     "Edge": lambda: Zoo(pyg.EdgeConv(nn.Linear(2, 8))),
     "Gated": lambda: Zoo(pyg.GatedGraphConv(8, 2)),
     "PNA": lambda: Zoo(pyg.PNAConv(1, 8, ["mean", "max"], ["identity"], torch.tensor([0, 1, 2]))),
-    "General": lambda: Zoo(pyg.GeneralConv(1, 8)),
     "GraphNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.GraphNorm(8)),
     "PairNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.PairNorm()),
     "LayerNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.LayerNorm(8)),

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from torch import nn
+from torch_geometric.nn import GCNConv, global_mean_pool
 
 import flipproof as fp
 from flipproof import models
@@ -63,6 +64,19 @@ class WithDropout(nn.Module):
 
     def forward(self, x, adj, mask):
         return self.network(nn.functional.dropout(x, 0.5, self.training), adj, mask)
+
+
+class OneLayer(nn.Module):
+    """A convolution of PyG's, a readout and a linear layer, as users write it."""
+
+    def __init__(self, in_features=1, num_classes=2, conv=None):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv, self.head = conv or GCNConv(in_features, 8), nn.Linear(8, num_classes)
+
+    def forward(self, x, edge_index, batch):
+        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
 
 
 class PygMean(nn.Module):

@@ -201,26 +201,19 @@ def one_change(graph, change, labels):
         return [graph.replaced(num_nodes=n + 1)] if change == "added" else []
     if change == "added":
         return [graph.replaced(num_nodes=n + 1, node_features=[*x, row]) for row in np.eye(labels)]
-    return [
-        graph.replaced(node_features=[*x[:node], row, *x[node + 1 :]]) for node in range(n) for row in np.eye(labels)
-    ]
-
-
-def deployed(local, graph):
-    """As ``local.predict``, without its checks, which take most of the time."""
-    return answer_to(local, graph)
+    return [graph.replaced(node_features=[*x[:v], row, *x[v + 1 :]]) for v in range(n) for row in np.eye(labels)]
 
 
 def true_radius(local, graph, change, *, nodes=1, labels=0):
     """The flips that the answer withstands beside up to so many changes, by trying every attack."""
-    answer = deployed(local, graph)
+    answer = answer_to(local, graph)
     reached = [[graph]]
     for _ in range(nodes):
         reached.append([after for before in reached[-1] for after in one_change(before, change, labels)])
     changed_graphs = [one for level in reached for one in level]
     smallest = min(changed.num_slots for changed in changed_graphs)  # by convention: more flips do not exist
     for changed in changed_graphs:
-        fooled = [len(pairs) for pairs, attacked in all_attacks(changed) if deployed(local, attacked) != answer]
+        fooled = [len(pairs) for pairs, attacked in all_attacks(changed) if answer_to(local, attacked) != answer]
         smallest = min([smallest, *(size - 1 for size in fooled)])
     return smallest
 
@@ -238,7 +231,7 @@ def compared(*, networks, nodes, labels=0, classes=2, frozen=0.0, sizes=False, c
         local = fp.LocalClassifier(model, trust_features=True)
         graph = random_graph(rng, nodes, labels=labels, frozen=frozen)
         certificate = local.certify(graph, nodes=1)
-        assert deployed(local, graph) == local.predict(graph) == certificate.label
+        assert answer_to(local, graph) == local.predict(graph) == certificate.label
         for change in () if certificate.abstains else NODE_CHANGES:
             certified = getattr(certificate.node_radii, change)
             assert certified <= certificate.radius

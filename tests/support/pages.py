@@ -40,7 +40,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 _PROGRAMS = ("flipproof", "make", "pip", "python", "ray", "git", "pytest")
 _LANGUAGES = {"python": "python", **dict.fromkeys(("bash", "sh", "console", "shell"), "shell")}
-COMMANDS = typer.main.get_command(parser()).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(parser()).commands
 _TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 _EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
 
@@ -198,9 +198,7 @@ class Reader:
             assert printed == said, f"{where}: the page and the program differ"
 
     def _call(self, words: list[str], where: str, *, smaller: bool = True) -> str:
-        assert words[0] == "flipproof", (
-            f"{where}: {words[0]} is not run by the tests (write <!-- not run: why --> before)"
-        )
+        assert words[0] == "flipproof", f"{where}: {words[0]} is not run by the tests (write <!-- not run: why -->)"
         words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
         self.monkeypatch.setattr(sys, "argv", [*words, *(_smaller(words) if smaller else [])])
         err = io.StringIO()

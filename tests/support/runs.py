@@ -1,6 +1,5 @@
 """Run folders made by hand, and what stands in them altered."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,14 +68,3 @@ def alter_row(folder: str | Path, index: int, column: str, value: object) -> Non
     rows = table.to_pylist()
     next(row for row in rows if row["graph"] == index)[column] = value
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
-
-
-def alter_settings(folder: str | Path, *keys: str, value: object) -> None:
-    """Change a value among the settings in ``run.json``."""
-    path = Path(folder) / "run.json"
-    content = json.loads(path.read_text())
-    place = content["settings"]
-    for key in keys[:-1]:
-        place = place[key]
-    place[keys[-1]] = value
-    path.write_text(json.dumps(content))

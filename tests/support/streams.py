@@ -31,7 +31,6 @@ def forced_sparse(graph: Graph, noise: EdgeNoise, seed: int = 0, draws: int | No
     """The sparse sampler where the dense one would be chosen, if need be with fewer draws than it wants."""
     forced = SampleStream(graph, noise, seed=seed)
     law = AdditionLaw.of(graph.max_adds, noise.add_threshold)
-    assert law is not None
     forced._additions = law if draws is None else dataclasses.replace(law, draws=draws)
     forced.sparse = True
     return forced

@@ -10,6 +10,12 @@ import flipproof as fp
 from flipproof.graphs import pairs_of_slots
 
 
+def graph_of(states: list[int], size: int) -> fp.Graph:
+    """A graph from the state of each node pair: empty, edge, frozen empty, frozen edge."""
+    pairs, state = pairs_of_slots(np.arange(len(states)), size), np.array(states)
+    return fp.Graph(size, pairs[state % 2 == 1], frozen=pairs[state >= 2])
+
+
 @dataclass(frozen=True)
 class Table:
     """A classifier with no sense at all: each graph has a random answer, class ``usual`` with a given probability."""

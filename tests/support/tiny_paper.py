@@ -9,4 +9,4 @@ COUNTS: dict[str, Any] = {"graphs": 32, "train_graphs": 16, "networks": 1, "samp
 EPOCHS: dict[str, Any] = {"clean_epochs": 2, "gcn_epochs": 2, "gin_epochs": (1, 1), "radius_epochs": 1}
 TINY = Settings(**COUNTS, **EPOCHS, keeps=(0.7, 0.9), gin_samples=200)
 if multiprocessing.parent_process() is not None:
-    Settings.quick = lambda seed: TINY  # type: ignore[method-assign]
+    Settings.quick = lambda seed: TINY

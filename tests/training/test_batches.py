@@ -1,7 +1,5 @@
 """Labelled graphs as flat tensors: batches hold what the graphs do."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

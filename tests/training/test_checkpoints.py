@@ -1,7 +1,5 @@
 """A training that was stopped goes on to the same bytes; the checkpoint of another training is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

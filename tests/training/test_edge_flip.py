@@ -1,7 +1,5 @@
 """The noise as a PyG transform: fresh draws in every epoch and worker, the certificate's law, nothing else changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -17,20 +15,20 @@ NOISE = fp.EdgeNoise(add=0.2, remove=0.3)
 PAIRS = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]
 
 
-def ring(**fields: Any) -> Data:
+def ring(**fields: Any):
     return fp.Graph(5, PAIRS, np.eye(5, 3, dtype=np.float32), 1).to_pyg().update(fields)
 
 
-class Copies(Dataset):  # type: ignore[misc]
+class Copies(Dataset):
     """Four equal graphs, as a PyG data set."""
 
-    def __init__(self, transform: Any) -> None:
+    def __init__(self, transform):
         super().__init__(None, transform)
 
-    def len(self) -> int:
+    def len(self):
         return 4
 
-    def get(self, idx: int) -> Data:
+    def get(self, idx):
         return fp.Graph(12, PAIRS).to_pyg()
 
 
@@ -43,8 +41,8 @@ class Copies(Dataset):  # type: ignore[misc]
         (7, {"num_workers": 1, "persistent_workers": True}),
     ],
 )
-def test_epochs_are_fresh_and_a_run_is_repeatable(seed: int | None, options: dict[str, Any]) -> None:
-    def run(disturbed: int) -> list[bytes]:
+def test_epochs_are_fresh_and_a_run_is_repeatable(seed, options):
+    def run(disturbed):
         torch.manual_seed(3)
         torch.rand(disturbed)
         transform = fp.EdgeFlip(NOISE, seed=seed)
@@ -56,7 +54,7 @@ def test_epochs_are_fresh_and_a_run_is_repeatable(seed: int | None, options: dic
     assert first == run(3 if seed is not None and options == {"num_workers": 0} else 0)  # torch does not move a seed
 
 
-def test_every_pair_flips_with_its_probability() -> None:
+def test_every_pair_flips_with_its_probability():
     """1,000 draws: shares of 10 pairs within 5 standard errors; a false alarm is rarer than 1 in 100,000."""
     flip, count = fp.EdgeFlip(NOISE, seed=1), 1000
     present = sum(fp.Graph.from_pyg(flip(ring())).adjacency() for _ in range(count)) / count
@@ -67,7 +65,7 @@ def test_every_pair_flips_with_its_probability() -> None:
             assert abs(present[u, v] - law) < 5 * np.sqrt(law * (1 - law) / count)
 
 
-def test_fields_survive_and_the_clean_graph_stays() -> None:
+def test_fields_survive_and_the_clean_graph_stays():
     clean = ring(name="ring", target=torch.tensor([[0.5, 1.5]]), y=torch.tensor([-1]))
     before = clean.edge_index.clone()
     noisy = fp.EdgeFlip(fp.EdgeNoise(add=0, remove=0.9), seed=0)(clean)
@@ -77,7 +75,7 @@ def test_fields_survive_and_the_clean_graph_stays() -> None:
     assert (noisy.x is clean.x, noisy.is_undirected(), noisy.edge_index.dtype) == (True, True, torch.int64)
 
 
-def test_nodes_that_lose_their_edges_are_still_there() -> None:
+def test_nodes_that_lose_their_edges_are_still_there():
     bare = Data(edge_index=torch.tensor([[0, 3], [3, 0]]), y=torch.tensor([0]))  # only the edges tell the 4 nodes
     steps = T.Compose([fp.EdgeFlip(fp.EdgeNoise(add=0, remove=0.999), seed=0), T.OneHotDegree(5, cat=False)])
     with pytest.warns(UserWarning, match="num_nodes"):  # PyG's own, to the user
@@ -87,7 +85,7 @@ def test_nodes_that_lose_their_edges_are_still_there() -> None:
     assert lost.x.argmax(dim=1).tolist() == [0] * 4  # transforms after it read the noisy edges
 
 
-def test_a_batch_gets_a_draw_for_every_graph() -> None:
+def test_a_batch_gets_a_draw_for_every_graph():
     batch = Batch.from_data_list([ring() for _ in range(6)])
     noisy = fp.EdgeFlip(NOISE, seed=0)(batch)
     assert len({str(part.edge_index.tolist()) for part in noisy.to_data_list()}) > 3
@@ -95,7 +93,7 @@ def test_a_batch_gets_a_draw_for_every_graph() -> None:
 
 
 @pytest.mark.parametrize("field", ["edge_attr", "edge_weight", "bond"])
-def test_edge_features_are_refused_dropped_or_made_by_the_hook(field: str) -> None:
+def test_edge_features_are_refused_dropped_or_made_by_the_hook(field):
     clean = ring(**{field: torch.ones(10, 2)})
     made = fp.EdgeFlip(NOISE, seed=0, edge_features=lambda source, target: source + target)
     for refused in (fp.EdgeFlip(NOISE), NOISE.sample, *([] if field == "edge_attr" else [made])):
@@ -119,12 +117,12 @@ def test_edge_features_are_refused_dropped_or_made_by_the_hook(field: str) -> No
         (lambda: fp.EdgeFlip(NOISE, edge_features=torch.add)(ring(x=None)), "needs node features x"),
     ],
 )
-def test_what_it_refuses(make: Any, sentence: str) -> None:
+def test_what_it_refuses(make, sentence):
     with pytest.raises(fp.InputError, match=sentence):
         make()
 
 
-def test_a_sample_of_a_graph_keeps_everything_but_its_edges() -> None:
+def test_a_sample_of_a_graph_keeps_everything_but_its_edges():
     graph = fp.Graph(5, PAIRS, np.ones((5, 2)), 3, frozen=[(0, 1), (0, 2)], name="ring")
     noise = fp.EdgeNoise(add=0.4, remove=0.5)
     draws = [noise.sample(graph, seed=seed) for seed in range(30)]
@@ -140,7 +138,7 @@ def test_a_sample_of_a_graph_keeps_everything_but_its_edges() -> None:
     assert isinstance(noise.sample(graph.to_pyg(), seed=0), Data)
 
 
-def test_draws_are_not_those_of_a_certificate_with_the_same_seed() -> None:
+def test_draws_are_not_those_of_a_certificate_with_the_same_seed():
     """A model trained on the very copies that it is certified with would make the certificate false."""
     from flipproof.noise import SampleStream
 
@@ -150,7 +148,7 @@ def test_draws_are_not_those_of_a_certificate_with_the_same_seed() -> None:
         assert NOISE.sample(graph, seed=seed).topology not in certified
 
 
-def test_a_data_set_that_draws_noise_is_not_certified() -> None:
+def test_a_data_set_that_draws_noise_is_not_certified():
     smooth = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), NOISE, num_classes=2)
     noisy = Copies(T.Compose([fp.EdgeFlip(NOISE), T.Constant()]))
     for source in (noisy, DataLoader(noisy)):
@@ -159,7 +157,7 @@ def test_a_data_set_that_draws_noise_is_not_certified() -> None:
     assert len(smooth.certify_all(Copies(None), samples=50)) == 4
 
 
-def test_a_data_gets_the_same_draw_as_its_graph() -> None:
+def test_a_data_gets_the_same_draw_as_its_graph():
     rare = fp.EdgeNoise(add=0.0001, remove=0.3)
     for nodes, noise in ((12, NOISE), (150, NOISE), (400, rare)):  # both samplers
         graph = fp.Graph(nodes, [(u, u + 1) for u in range(nodes - 1)])

@@ -1,7 +1,5 @@
 """Training learns, is repeatable, keeps the best weights, and refuses bad arguments."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -106,15 +104,12 @@ def test_settings_are_recorded_as_json_and_progress_is_shown_on_demand(capsys):
     [
         ({"epochs": 0}, "epochs must be an integer of at least 1; got 0"),
         ({"learning_rate": 0}, "learning_rate must be a number above 0; got 0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be a number"),
-        ({"batch_size": 2.5}, "batch_size must be an integer"),
         ({"weight_decay": -1}, "weight_decay must be a number of at least 0"),
         ({"average": 1.0}, "average must be a number of at least 0 and below 1"),
         ({"objective": "best"}, "objective must be one of samples, majority, attacked, attacked-votes; got 'best'"),
         ({"noise": 0.9}, "noise must be an EdgeNoise or None; got 0.9"),
         ({"features": "colour"}, "features must be"),
         ({"features": "own"}, "has none"),
-        ({"seed": -1}, "seed must be an integer"),
         ({"graphs": []}, "graphs must hold at least one graph"),
         ({"validation": []}, "validation must hold at least one graph"),
         ({"graphs": [fp.Graph(3, [])]}, "graph 0 has no label"),

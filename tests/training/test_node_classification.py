@@ -1,6 +1,5 @@
 """Training on nodes, their tasks and splits."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ TASK = NodeTask(Graph(60, PAIRS, WORDS), CLASSES)
 SPLIT = split_nodes(TASK, train=5, validation=5, seed=1)
 
 
-def trained(**arguments: Any) -> tuple[NodeGCN, Any]:
+def trained(**arguments: Any):
     model = NodeGCN(12, 3, hidden=16, seed=0)
     return model, train_nodes(model, TASK, split=SPLIT, epochs=40, **arguments)
 
@@ -28,7 +27,7 @@ def trained(**arguments: Any) -> tuple[NodeGCN, Any]:
 @pytest.mark.parametrize(
     "noises", [{}, {"noise": EdgeNoise(add=0.01, remove=0.4)}, {"feature_noise": BitNoise(add=0.05, remove=0.4)}]
 )
-def test_learns_and_is_repeatable(noises: dict[str, Any], tmp_path: Path) -> None:
+def test_learns_and_is_repeatable(noises, tmp_path):
     model, result = trained(**noises)
     again, _ = trained(**noises, checkpoint=tmp_path / "part")
     assert all(torch.equal(*pair) for pair in zip(model.parameters(), again.parameters(), strict=True))
@@ -39,7 +38,7 @@ def test_learns_and_is_repeatable(noises: dict[str, Any], tmp_path: Path) -> Non
     assert torch.equal(load(tmp_path / "model")(x, edge_index), model(x, edge_index))
 
 
-def test_a_split_holds_every_node_once() -> None:
+def test_a_split_holds_every_node_once():
     parts = [*SPLIT.train, *SPLIT.validation, *SPLIT.test]
     assert sorted(parts) == list(range(60))
     assert np.bincount(CLASSES[SPLIT.train]).tolist() == [5, 5, 5]
@@ -47,7 +46,7 @@ def test_a_split_holds_every_node_once() -> None:
     assert not np.array_equal(split_nodes(TASK, train=5, validation=5, seed=2).train, SPLIT.train)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path):
     with pytest.raises(InputError, match="class 0 has 20"):
         split_nodes(TASK)
     with pytest.raises(InputError, match="one per node"):
@@ -63,13 +62,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
         citation(tmp_path)
 
 
-def test_cora_ml() -> None:
+def test_cora_ml():
     folder = data_root() / "Cora-ML"
     if not folder.is_dir():
         pytest.skip(f"no Cora-ML at {folder}")
     task = citation(folder)
     assert (task.graph.num_nodes, task.graph.num_edges, task.num_classes) == (2810, 7981, 7)
-    assert task.graph.node_features is not None
     assert task.graph.node_features.sum() == 142_286
     parts = split_nodes(task, seed=0)
     assert (len(parts.train), len(parts.validation), len(parts.test)) == (140, 140, 2530)

@@ -1,7 +1,5 @@
 """Losses: what each of them makes right."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

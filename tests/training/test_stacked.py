@@ -1,9 +1,5 @@
 """Networks that are trained together: each as if it were alone, and quickly."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -17,14 +13,14 @@ GRAPHS = topologies(24, seed=5)
 NOISE = EdgeNoise(keep=0.9)
 
 
-def fresh(kind: type[Any], seed: int) -> Any:
+def fresh(kind, seed):
     shape = {"in_features": 1, "num_classes": 8, "hidden": 8, "layers": 2}
     return kind(**shape, seed=seed) if kind is GCN else kind(**shape, noise=NOISE, sizes=16, seed=seed)
 
 
 @pytest.mark.parametrize("kind", [GCN, GIN])
 @pytest.mark.parametrize("objective", ["samples", "majority", "attacked", "attacked-votes"])
-def test_a_network_learns_in_a_stack_what_it_learns_alone(kind: type[Any], objective: str) -> None:
+def test_a_network_learns_in_a_stack_what_it_learns_alone(kind, objective):
     """In few steps: the optimiser amplifies rounding."""
     stacks = [[fresh(kind, seed) for seed in seeds] for seeds in ((0, 1, 2), (1,))]
     for networks in stacks:
@@ -38,7 +34,7 @@ def test_a_network_learns_in_a_stack_what_it_learns_alone(kind: type[Any], objec
         assert not torch.equal(weight, before)
 
 
-def test_the_optimiser_is_quick_where_directions_differ_in_scale() -> None:
+def test_the_optimiser_is_quick_where_directions_differ_in_scale():
     torch.manual_seed(0)
     turn = torch.linalg.qr(torch.randn(8, 8))[0]
     scales = turn @ torch.diag(torch.logspace(0, -4, 8)) @ turn.T
@@ -55,7 +51,7 @@ def test_the_optimiser_is_quick_where_directions_differ_in_scale() -> None:
 
 
 @pytest.mark.parametrize("kind", [GCN, GIN])
-def test_first_layers_see_inputs_of_mean_0_and_variance_1(kind: type[Any]) -> None:
+def test_first_layers_see_inputs_of_mean_0_and_variance_1(kind):
     network, plain = fresh(kind, 0), fresh(kind, 0)
     standardise_inputs(network, GRAPHS)
     first, before = (next(p for p in n.modules() if isinstance(p, torch.nn.Linear)) for n in (network, plain))
@@ -68,7 +64,7 @@ def test_first_layers_see_inputs_of_mean_0_and_variance_1(kind: type[Any]) -> No
         assert torch.allclose(outputs[0].std(dim=0), before.weight[:, 0].abs(), atol=1e-4)
 
 
-def test_what_cannot_be_stacked_is_refused() -> None:
+def test_what_cannot_be_stacked_is_refused():
     with pytest.raises(InputError, match="built alike"):
         train_stack([fresh(GCN, 0), fresh(GIN, 0)], GRAPHS, epochs=1)
     with pytest.raises(InputError, match="diverged"):

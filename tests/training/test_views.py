@@ -1,7 +1,5 @@
 """What the model is shown: clean graphs, noisy ones, sub-graphs; features always those of what is shown."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -71,7 +69,7 @@ def test_validation_is_seen_under_the_same_noise():
     assert torch.equal(shown[0], shown[1])
 
 
-def test_renumbering_makes_ever_new_sub_graphs_of_the_same_graph() -> None:
+def test_renumbering_makes_ever_new_sub_graphs_of_the_same_graph():
     """What training draws: with renumbering, sub-graphs of the graph itself that the fixed hash does not make."""
     six = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (0, 3)], label=0)
     graphs = [six, fp.Graph(4, [(0, 1), (1, 2), (2, 3)], label=1)]
@@ -101,17 +99,7 @@ def test_validation_sees_every_sub_graph_that_the_hash_makes():
             assert np.array_equal(shown[group, index, :n, :n].numpy(), part.adjacency())
 
 
-def test_every_group_is_drawn_equally_often():
-    complete = fp.Graph(40, [(u, v) for v in range(40) for u in range(v)], label=0)
-    batch = LabelledGraphs([complete], "graphs").padded(torch.tensor([0]))
-    counts = SubGraphs(3).show(batch, 3000, draws).adjacency.sum((1, 2)).unique(return_counts=True)[1]
-    assert len(counts) == 3
-    assert (counts.double() - 1000).abs().max() < 5 * (3000 * 2 / 9) ** 0.5
-
-
-@pytest.mark.parametrize(
-    "view", [View(), Noisy(fp.EdgeNoise(keep=0.8)), SubGraphs(3, renumber=True)], ids=lambda view: type(view).__name__
-)
+@pytest.mark.parametrize("view", [View(), Noisy(fp.EdgeNoise(keep=0.8)), SubGraphs(3, renumber=True)])
 def test_a_view_has_no_state(view):
     """The same draws give the same matrices, in any order of calls: what makes a training continue to the same bytes."""
     batches = [LabelledGraphs(dense_or_not(5, seed=seed), "graphs").padded(torch.arange(5)) for seed in range(2)]

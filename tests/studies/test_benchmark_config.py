@@ -28,8 +28,11 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
             GOOD.replace("groups = 3", "group = 3"),
             "row[0]: settings: group is no setting of voting (did you mean groups?)",
         ),
-        (GOOD.replace("[[data]]", "asked = { deep = 1 }\n[[data]]"), "row[0]: asked.deep is nothing that voting takes"),
-        (GOOD.replace("[[data]]", "asked = { depth = -1 }\n[[data]]"), "row voting: asked: depth must be"),
+        (
+            GOOD.replace("[[data]]", "certify = { deep = 1 }\n[[data]]"),
+            "row[0]: certify.deep is nothing that voting takes",
+        ),
+        (GOOD.replace("[[data]]", "certify = { depth = -1 }\n[[data]]"), "row voting: certify: depth must be"),
         ("[[row]]\ndefence = 'local'\nname = 'voting'\n" + GOOD, "row voting: name 'voting' is there twice"),
         (
             GOOD.replace("[[data]]", "readings = { counts = 'GNNCert' }\n[[data]]"),

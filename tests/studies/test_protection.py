@@ -208,7 +208,7 @@ def test_what_counts_as_right_withstands_flips_together_with_changes(text, label
     ).prepared()
     learned, result = experiment.tried(Trial(experiment.candidates[0], 12))
     classifier = experiment.candidates[0].defended(learned.model, learned.features, num_classes=2)
-    request = experiment.candidates[0].question(experiment.asked)
+    request = experiment.candidates[0].question(experiment.certification)
     counted = []
     for graph in experiment.validation:
         classifier.check([graph], request)

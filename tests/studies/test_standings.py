@@ -30,7 +30,7 @@ attack_budget = 2
 attack_calls = 200
 limit = true
 training = { epochs = 2, copies = 1 }
-asked = { samples = 40, alpha = 0.05 }
+certify = { samples = 40, alpha = 0.05 }
 [[row]]
 name = "voting"
 defence = "voting"

@@ -66,10 +66,10 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
                 "with benchmarks/make_splits.py)"
             )
         for row in protocol.rows:
-            asked = [protocol.asked_for(row), fingerprint(data), __version__, STREAM_VERSION]
+            stated = [protocol.stated_for(row), fingerprint(data), __version__, STREAM_VERSION]
             for number in sorted(set(protocol.folds)):
                 tested = protocol.experiment(row, number).parts.test_indices.tolist()
-                jobs.append(Job(protocol.name, row.name, number, _digest([*asked, number, tested])))
+                jobs.append(Job(protocol.name, row.name, number, _digest([*stated, number, tested])))
     return sorted(jobs, key=lambda job: job.fold)
 
 
@@ -85,7 +85,7 @@ def finished_jobs(
     A second process is refused, and so is a folder of a benchmark with other settings.
     """
     jobs = jobs_of(protocols)
-    stated = {protocol.name: {row.name: protocol.asked_for(row) for row in protocol.rows} for protocol in protocols}
+    stated = {protocol.name: {row.name: protocol.stated_for(row) for row in protocol.rows} for protocol in protocols}
     with written_run(folder, StudySettings("benchmark", stated, {job.name: job.digest for job in jobs})) as run:
         stored = run.store.finished()
         contents = {job: content for job in jobs if job.name in stored and (content := _stored(run, job, quiet))}

@@ -1,7 +1,7 @@
 """The config file of a benchmark: read, and refused with the file and the key before any work.
 
 A key may stand at the top, for all data sets, and again in a ``[[data]]`` table, for one; the table ``training`` and the table
-``asked`` are then merged key by key. Every ``[[row]]`` is a method: a defence with the settings among which validation graphs
+``certify`` are then merged key by key. Every ``[[row]]`` is a method: a defence with the settings among which validation graphs
 choose.
 """
 
@@ -42,7 +42,7 @@ class Row(_Table):
     defence: str
     name: Text = Field(default_factory=lambda values: values["defence"])
     settings: list[Values] = [{}]
-    asked: Values = {}
+    certify: Values = {}
     readings: dict[str, Text] = {}
     network: Values = {}
     training: Training = {}
@@ -51,7 +51,7 @@ class Row(_Table):
 
     @model_validator(mode="after")
     def _check(self) -> Row:
-        check_sampling(self.asked, self.candidates[0])
+        check_sampling(self.certify, self.candidates[0])
         return self
 
     @cached_property
@@ -74,7 +74,7 @@ class _Shared(_Table):
     splits: Text | None = None
     folds: Annotated[list[Fold], Field(min_length=1)] = list(range(FOLDS))
     training: Training = {}
-    asked: Annotated[Values, AfterValidator(check_sampling)] = {}
+    certify: Annotated[Values, AfterValidator(check_sampling)] = {}
     features: Text | None = None
     validation_graphs: Positive | None = None
     attacked: Count = 0
@@ -94,9 +94,9 @@ class Protocol(_Shared):
         names: list[str] = []
         for row in self.rows:
             try:
-                question = row.candidates[0].question({**self.asked, **row.asked})
+                question = row.candidates[0].question({**self.certify, **row.certify})
             except InputError as error:
-                raise InputError(f"row {row.name}: asked: {error}") from error
+                raise InputError(f"row {row.name}: certify: {error}") from error
             for key in row.readings:
                 if key not in question.other_readings:
                     known = hint(key, question.other_readings)
@@ -127,14 +127,14 @@ class Protocol(_Shared):
             candidates=row.candidates,
             features=row.features or self.features,
             training={**self.training, **row.training},
-            sampling={**self.asked, **row.asked},
+            sampling={**self.certify, **row.certify},
             network=row.network,
             validation_graphs=self.validation_graphs,
             fold=fold,
             published=None if self.splits is None else Path(self.splits) / self.folds_file,
         )
 
-    def asked_for(self, row: Row) -> Values:
+    def stated_for(self, row: Row) -> Values:
         """What a result depends on beside the graphs, as plain JSON; where these are stored makes no difference."""
         alike = {"name", "root", "download", "splits", "folds", "limit", "rows"}
         return {**self.model_dump(exclude=alike), "row": row.model_dump(exclude={"data"})}
@@ -166,7 +166,7 @@ def _protocols(content: Values, folder: Path, overriding: Values) -> list[Protoc
         if not any(row.edge_blind for row in rows):  # the line to beat is always there
             rows.insert(0, Row(defence=next(one.defence.name for one in baselines() if one.defence.edge_blind)))
         merged = {**shared, **table, **overriding, "rows": tuple(rows)}
-        for key in ("training", "asked"):
+        for key in ("training", "certify"):
             if isinstance(table.get(key), dict):
                 merged[key] = {**shared.get(key, {}), **table[key]}
         protocol = _validated(Protocol, merged, f"data[{number}]")

@@ -185,7 +185,7 @@ def check_sampling(sampling: dict[str, Any], candidate: Candidate | None = None)
     for key in sampling:
         if key not in known:
             who = "a defence" if candidate is None else candidate.defence.name
-            raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
+            raise InputError(f"certify.{key} is nothing that {who} takes ({hint(key, known)})")
     return sampling
 
 

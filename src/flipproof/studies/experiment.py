@@ -195,7 +195,7 @@ class Experiment:
         return self.parts.dataset.subset(self.validation_indices)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def certification(self) -> dict[str, Any]:
         return {**self.sampling, **({} if self.threat is None else self.threat.request)}
 
     def prepared(self, networks: Sequence[str] = (), *, quiet: bool = True) -> Experiment:
@@ -224,7 +224,7 @@ class Experiment:
         ]
         hooks = [self._features(candidate) for candidate in (*baselines(), *offered)]
         check_features(data, [*train, *self.parts.validation], hooks)
-        reachable = [candidate for candidate in offered if candidate.may_withstand(threat, graphs, self.asked)]
+        reachable = [candidate for candidate in offered if candidate.may_withstand(threat, graphs, self.certification)]
         if offered and not reachable:
             raise InputError(
                 f"no candidate can be certified against {threat} with these settings, even if the model never changes its "
@@ -276,14 +276,14 @@ class Experiment:
         classifier = trial.candidate.defended(
             learned.model, learned.features, num_classes=learned.num_classes, trust_features=True
         )
-        question = trial.candidate.question(self.asked, graphs=len(graphs))
+        question = trial.candidate.question(self.certification, graphs=len(graphs))
         started = time.perf_counter()
         classifier.check(list(graphs.values()), question)
         evidence = {index: answer for index, answer, _ in ask_all(classifier, question, graphs, read=False)}
-        asked = time.perf_counter()
+        answered = time.perf_counter()
         own = [question.read(evidence[index]) for index in graphs]
         others = [question.readings(evidence[index]) if readings else {} for index in graphs]
-        spent = {"train": seconds, "ask": asked - started, "read": time.perf_counter() - asked}
+        spent = {"train": seconds, "ask": answered - started, "read": time.perf_counter() - answered}
         by_reading = {"": own} | {
             name: [other.get(name, one) for one, other in zip(own, others, strict=True)] for name in readings
         }
@@ -314,7 +314,7 @@ class Experiment:
             "features": self.features,
             "candidates": [candidate.title for candidate in (*baselines(), *self.candidates)],
             "training": dict(self.training),
-            "asked": dict(self.sampling),
+            "certify": dict(self.sampling),
             "validation_graphs": self.validation_graphs,
             "versions": [__version__, STREAM_VERSION],
         }

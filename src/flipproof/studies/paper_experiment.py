@@ -257,8 +257,8 @@ def _certify(model: Model, settings: Settings, folder: Path) -> None:
     parts, candidate, rows = data_split(settings), model.candidate, list[tuple[Any, ...]]()
     graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
     defence = candidate.defended(models.load(model.folder(folder)), "degree")
-    asked = {"samples": settings.samples(model.network), "alpha": settings.alpha, "seed": settings.seed}
-    question = candidate.question({**asked, "method": "paper"}, graphs=len(graphs))
+    sampling = {"samples": settings.samples(model.network), "alpha": settings.alpha, "seed": settings.seed}
+    question = candidate.question({**sampling, "method": "paper"}, graphs=len(graphs))
     identity = models.load_metadata(model.folder(folder)).weights_hash
     stated: dict[str, Any] = {"split_seed": settings.seed, "model": model.network, "model_sha256": identity}
     with certified_run(model.certificates(folder).parent, defence, question, parts.dataset, graphs, **stated) as run:

@@ -281,7 +281,11 @@ def tune(
     candidate, graphs = best.trial.candidate, len(best.graphs)
     training = {key: value for key, value in experiment.training.items() if key not in candidate.training}
     network = {"model": candidate.model, "features": experiment.features, **training, "epochs": best.trial.epochs}
-    known = {one.name: experiment.asked[one.name] for one in candidate.defence.asking if one.name in experiment.asked}
+    known = {
+        one.name: experiment.certification[one.name]
+        for one in candidate.defence.asking
+        if one.name in experiment.certification
+    }
     summary: dict[str, Any] = {
         "data": experiment.source.data,
         "target": threat.words,

@@ -14,7 +14,7 @@ import flipproof
 _PACKAGE = Path(flipproof.__file__).parent
 _FOLDERS = ("certificates", "classifiers", "defences", "models", "noise", "training")
 _STAMP = re.compile(r"^<!-- made from commit \S+, code (\w+) -->$", re.MULTILINE)
-_REMARK = "> These numbers are of earlier code; the commit stands in the source of this page.\n\n"
+_REMARK = "> These numbers are from earlier code; the source of this page names the commit.\n\n"
 
 
 @cache

@@ -255,7 +255,7 @@ def test_a_page_of_earlier_code_says_so(monkeypatch, tmp_path):
     page = f"# Numbers\n\n{provenance.stamp()}\n\n| 1 |\n"
     assert provenance.marked(page) == page
     earlier = page.replace(provenance.code_hash(), "0" * 16)
-    assert "of earlier code" in provenance.marked(earlier)
+    assert "from earlier code" in provenance.marked(earlier)
     assert provenance.marked(provenance.marked(earlier)) == provenance.marked(earlier)
     monkeypatch.setattr(provenance, "_PACKAGE", tmp_path)
     (tmp_path / "noise").mkdir()

@@ -5,7 +5,8 @@
 A two-layer GCN of width 64 is trained under the noise that certifies it, on 20 nodes of every class; 20 others choose the epoch,
 all the rest is certified: attributes with BitNoise(add=0.01, remove=0.6) and edges with EdgeNoise(add=0, remove=0.6), separately,
 1,000 samples, alpha 0.01 per node. The training was set on the validation nodes of split 0. Speed is one thread, processor time,
-the same weights in PyG's GCNConv, ways in turns and the best of three rounds; flipproof with all checks.
+the same weights in PyG's GCNConv, ways in turns and the best of three rounds; flipproof without its
+check that attributes do not give away edges, which a graph needs once and whose time is part of the sampling above.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def speed(task: NodeTask) -> list[dict[str, Any]]:
     for kind, (noise, feature_noise) in NOISES.items():
         own = network(task, 0).eval()
         model = PlainGCN(own).eval()
-        smooth = fp.SmoothedClassifier(own, noise, feature_noise=feature_noise)
+        smooth = fp.SmoothedClassifier(own, noise, feature_noise=feature_noise, trust_features=True)
         ways = {
             "loop": (lambda: plain(task, model, kind, 1, 20), 20),  # noqa: B023
             "ten": (lambda: plain(task, model, kind, 10, 20), 20),  # noqa: B023

@@ -74,7 +74,7 @@ def curves_figure(
     """
     columns = min(most, len(panels))
     lines, width = -(-len(panels) // columns), max(4.8, 2.8 * columns + 0.4)
-    with saved_figure(stem, (width, 2.4 * lines + 1.2)) as figure:
+    with saved_figure(stem, (width, 2.4 * lines)) as figure:
         grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
@@ -83,8 +83,9 @@ def curves_figure(
             axes.label_outer()
         figure.suptitle(title, fontsize=10, x=0.01, ha="left")
         named = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-        fitting = int(width / (0.6 + 0.075 * max(map(len, named))))  # entries side by side
-        ncols = min(len(named), max(1, fitting))
+        width = max(width, 6.4) if len(named) > 6 else width
+        ncols = min(len(named), max(1, int(width / (0.6 + 0.075 * max(map(len, named))))))  # entries side by side
+        figure.set_size_inches(width, 2.4 * lines + 0.6 + 0.18 * (-(-len(named) // ncols) + bool(legend)))
         style: dict[str, Any] = {"ncols": ncols, "frameon": False, "fontsize": 8, "title_fontsize": 8}
         figure.legend(named.values(), named, title=legend, loc="outside lower center", **style)
     return [*figure_paths(stem), write_rows(stem, [row for panel in panels for row in _panel_rows(panel)])]

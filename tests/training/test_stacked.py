@@ -21,7 +21,7 @@ def fresh(kind, seed):
 @pytest.mark.parametrize("kind", [GCN, GIN])
 @pytest.mark.parametrize("objective", ["samples", "majority", "attacked", "attacked-votes"])
 def test_a_network_learns_in_a_stack_what_it_learns_alone(kind, objective):
-    """In few steps: the optimiser amplifies rounding."""
+    """As far as rounding goes, which the optimiser amplifies: measured by how far the training moves each weight."""
     stacks = [[fresh(kind, seed) for seed in seeds] for seeds in ((0, 1, 2), (1,))]
     for networks in stacks:
         options = {"epochs": 2, "batch_size": 12, "copies": 2, "objective": objective, "average": 0.0}
@@ -30,8 +30,7 @@ def test_a_network_learns_in_a_stack_what_it_learns_alone(kind, objective):
     for weight, alone, before in zip(
         *(n.parameters() for n in (stacks[0][1], stacks[1][0], fresh(kind, 1))), strict=True
     ):
-        torch.testing.assert_close(weight, alone, rtol=1e-4, atol=1e-5)
-        assert not torch.equal(weight, before)
+        assert (weight - alone).norm() < 0.1 * (alone - before).norm()  # networks that share anything: about 1
 
 
 def test_the_optimiser_is_quick_where_directions_differ_in_scale():
